@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -17,7 +17,7 @@ from tests.airflow.live.services import System, wait_for
 from tests.conftest import REPOSITORY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 WITHIN_SECONDS = 30.0
@@ -80,27 +80,12 @@ class OnCallSystem(System):
 
 
 @dataclass(frozen=True)
-class Row:
-    """A line of the table. seconds: from the fault until the line could be read in the task's log."""
-
-    fault: str
-    line: str
-    seconds: float
-    end: str
-
-
-@dataclass
 class OnCall:
-    """A system and the rows of its faults."""
+    """A system whose faults are told in rows of a table. say: shows a row."""
 
     live: OnCallSystem
     database: str
-    rows: list[Row] = field(default_factory=list)
-
-    def table(self) -> str:
-        head = [f"On {self.database}, load {os.getloadavg()[0]:.1f}:", "| fault | log line | seconds to it | end |"]
-        lines = [f"| {row.fault} | {row.line} | {row.seconds:.1f} | {row.end} |" for row in self.rows]
-        return "\n".join([*head, "|---|---|---|---|", *lines])
+    say: Callable[[str], None]
 
     def case(self, folder: Path, name: str, *, dag: str = "", **train: Any) -> Case:
         """Return a run whose training takes some time, in a folder."""
@@ -117,7 +102,7 @@ class OnCall:
 
 @dataclass(frozen=True)
 class Heard:
-    """A fault whose line was found."""
+    """A fault whose line was found. seconds: from the fault until the line could be read in the task's log."""
 
     on_call: OnCall
     fault: str
@@ -132,7 +117,7 @@ class Heard:
         after = time.monotonic() - self.begin
         told = find_line(self.run, task, reason) if reason else ""
         end = f"{ended} after {after:.0f} s" + (f": {told}" if told else "")
-        self.on_call.rows.append(Row(self.fault, self.line, self.seconds, end))
+        self.on_call.say(f"| {self.fault} | {self.line} | {self.seconds:.1f} | {end} | load {os.getloadavg()[0]:.0f} |")
         assert ended == state, self.run.tasks()
         assert not reason or told, self.run.log(task)
         assert self.seconds <= WITHIN_SECONDS

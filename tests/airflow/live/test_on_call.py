@@ -2,11 +2,12 @@
 
 No cheaper test finds whether the line is where the person looks, in Airflow's own log of that task, when the process
 that would write it is the one that is lost: that takes Airflow's scheduler, triggerer, supervisor and database, and
-real kills. The table is printed at the end.
+real kills. Each fault prints its row of the table.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 
@@ -42,25 +43,22 @@ WORKERS = DASK[1:]
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def on_call(request, tmp_path_factory):
-    """A system of its own, since each fault leaves it as it may; the table is printed when it ends."""
+    """A system of its own, since each fault leaves it as it may."""
     from tests.airflow.live.postgres import find_binaries, postgres
 
     binaries = find_binaries()
     if request.param == "postgresql" and binaries is None:
         pytest.skip("needs PostgreSQL: apt install postgresql")
     home = tmp_path_factory.mktemp(f"on-call-{request.param}")
-    if request.param == "sqlite":
-        with running(home, kind=OnCallSystem) as live:
-            yield from _told(OnCall(live, request.param), request)
-    else:
-        with postgres(binaries) as url, running(home, url, kind=OnCallSystem) as live:
-            yield from _told(OnCall(live, request.param), request)
 
+    def say(row):
+        with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+            print(f"\n{row}", flush=True)  # noqa: T201 - what a person runs this for
 
-def _told(on_call, request):
-    yield on_call
-    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        print(f"\n{on_call.table()}")  # noqa: T201 - the table is what a person runs this for
+    database = postgres(binaries) if request.param == "postgresql" else contextlib.nullcontext("")
+    with database as url, running(home, url, kind=OnCallSystem) as live:
+        say(f"| fault, on {request.param} | log line | seconds to it | end | |\n|---|---|---|---|---|")
+        yield OnCall(live, request.param, say)
 
 
 @pytest.fixture(autouse=True)
