@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tests.airflow.live.runs import ENDED, Case, LiveRun
+from tests.airflow.live.runs import Case, LiveRun
 from tests.airflow.live.services import System, wait_for
 from tests.conftest import REPOSITORY
 
@@ -153,10 +153,6 @@ def retrain(live: System, config: dict[str, Any]) -> LiveRun:
     # its clock begins a run of its own, at most one of which runs
     first = wait_for("the run by the clock", lambda: live.request("GET", f"{path}/dagRuns")["dag_runs"])[0]
     return LiveRun(live, "gnnflow_retrain", first["dag_run_id"])
-
-
-def is_over(run: LiveRun) -> bool:
-    return run.state() in ENDED
 
 
 @contextlib.contextmanager
