@@ -116,7 +116,6 @@ def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
         return state is None or state.state in {"cancelled", "released", "forgotten"}
 
     log = TaskLog(lambda line: report("progress", line=line), stopped=cancelled)
-    report("began")  # Dask adds the worker
     try:
         run = resolve_here(config_from_dict(content))
         with worker_client() as client, marked(run.config.workspace) as marker:

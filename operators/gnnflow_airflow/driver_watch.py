@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-BEGAN = "began"
-"""The kind of the first event of a driver, each time that it begins."""
+    from collections.abc import Callable, Collection
 
 
 @dataclass
@@ -18,16 +15,7 @@ class DriverWatch:
 
     say: Callable[[str], None]
     worker: str = ""
-    begun: int = 0
-
-    def hear(self, events: Sequence[Any]) -> None:
-        """Take all events of the submission."""
-        places = [str(event["worker"]) for event in events if event["kind"] == BEGAN]
-        if len(places) == self.begun:
-            return
-        if self.begun:
-            self.say(f"the stage goes on on the Dask worker {places[-1]}, from its last finished task or checkpoint")
-        self.worker, self.begun = places[-1], len(places)
+    is_lost: bool = False
 
     def look(self, workers: Collection[str]) -> None:
         """Take the workers that the cluster has now."""
@@ -37,4 +25,11 @@ class DriverWatch:
                 "its last finished task or checkpoint. Nothing to do; if it repeats, the worker's own log tells why it "
                 "ended, most often short memory"
             )
-            self.worker = ""
+            self.worker, self.is_lost = "", True
+
+    def found(self, worker: str) -> None:
+        """Take the worker that has the driver now; empty if none has it."""
+        if worker and self.is_lost:
+            self.say(f"the stage goes on on the Dask worker {worker}, from its last finished task or checkpoint")
+            self.is_lost = False
+        self.worker = worker

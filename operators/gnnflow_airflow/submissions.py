@@ -221,8 +221,8 @@ async def watch(
             said, spoken = await _answer(_report(client, name, said, say), say), time.monotonic()
         workers = await _answer(_workers(client), say)
         driver.look(workers)
-        if not driver.worker:
-            driver.hear(await _answer(_events(client, name), say))
+        if not driver.worker and status == "processing":
+            driver.found(await _answer(_worker_of(client, name), say) or "")
         if status == "no-worker" and workers:
             await cancel(client, name, say=say)
             return _STRANDED

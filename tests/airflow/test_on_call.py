@@ -86,14 +86,14 @@ def test_a_failed_attempt_says_what_follows():
 def test_a_lost_driver_is_told_once_and_so_is_where_it_goes_on():
     said = []
     driver = DriverWatch(said.append)
-    began = [{"kind": "progress", "worker": "a"}, {"kind": "began", "worker": "a"}]
-    for _ in range(2):
-        driver.hear(began)
-        driver.look({"a": 1, "b": 1})
+    driver.found("")
+    driver.found("a")
+    driver.look({"a": 1, "b": 1})
     assert said == []
     for _ in range(2):
         driver.look({"b": 1})
-    driver.hear([*began, {"kind": "began", "worker": "b"}])
+    driver.found("")
+    driver.found("b")
     driver.look({"b": 1})
     assert [line.partition(",")[0] for line in said] == [
         "the Dask worker a",
