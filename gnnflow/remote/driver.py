@@ -137,5 +137,5 @@ def _run(stage: str, run: ResolvedRun, scheduler: Scheduler, log: TaskLog) -> di
 
     outcome = perform(StageContext(run, scheduler, log), stage).summary()
     log.count_memory(peak_bytes())
-    log.outcome(outcome)
+    log.outcome(stage, outcome)
     return outcome

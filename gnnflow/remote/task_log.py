@@ -103,13 +103,13 @@ class TaskLog:
         """Take the largest resident size of a process that worked for the stage."""
         self._memory = max(self._memory, peak_bytes)
 
-    def outcome(self, outcome: Mapping[str, Any]) -> None:
+    def outcome(self, stage: str, outcome: Mapping[str, Any]) -> None:
         """Say what a stage read and made, and what it needed. outcome: its summary."""
         if outcome.get("reused"):
             return
         rows = [f"{outcome[key]:,} {words}" for key, words in _OUTCOME.items() if outcome.get(key) is not None]
         memory = f"at most {self._memory / _MIB:,.0f} MiB of memory in one process"
-        self._say(f"{outcome['stage']}: {', '.join([*rows, memory])}")
+        self._say(f"{stage}: {', '.join([*rows, memory])}")
 
     def stage_finished(self, stage: str, seconds: float, *, reused: bool) -> None:
         """Say how a stage ended."""

@@ -27,9 +27,9 @@ class DriverWatch:
             )
             self.worker, self.is_lost = "", True
 
-    def found(self, worker: str) -> None:
-        """Take the worker that has the driver now; empty if none has it."""
+    def found(self, worker: str | None) -> None:
+        """Take the worker that has the driver now, if any has it."""
         if worker and self.is_lost:
             self.say(f"the stage goes on on the Dask worker {worker}, from its last finished task or checkpoint")
             self.is_lost = False
-        self.worker = worker
+        self.worker = worker or ""

@@ -222,7 +222,7 @@ async def watch(
         workers = await _answer(_workers(client), say)
         driver.look(workers)
         if not driver.worker and status == "processing":
-            driver.found(await _answer(_worker_of(client, name), say) or "")
+            driver.found(await _answer(_worker_of(client, name), say))
         if status == "no-worker" and workers:
             await cancel(client, name, say=say)
             return _STRANDED

@@ -82,10 +82,12 @@ def test_a_task_log_ends_a_stage_with_its_rows_and_the_largest_memory_of_a_proce
     log = TaskLog(said.append)
     for memory in (300, 512, 200):
         log.count_memory(memory * 2**20)
-    log.outcome({"stage": "ingest", "reused": False, "rows_in": 2708, "rows_out": 2700, "rows_quarantined": 8})
-    log.outcome({"stage": "ingest", "reused": True, "rows_in": 2708, "rows_out": 2700, "rows_quarantined": 8})
+    log.outcome("ingest", {"reused": False, "rows_in": 2708, "rows_out": 2700, "rows_quarantined": 8})
+    log.outcome("ingest", {"reused": True, "rows_in": 2708, "rows_out": 2700, "rows_quarantined": 8})
+    log.outcome("run", {"predictions": "somewhere"})
     assert said == [
-        "ingest: 2,708 rows in, 2,700 rows out, 8 rows in quarantine, at most 512 MiB of memory in one process"
+        "ingest: 2,708 rows in, 2,700 rows out, 8 rows in quarantine, at most 512 MiB of memory in one process",
+        "run: at most 512 MiB of memory in one process",
     ]
 
 
