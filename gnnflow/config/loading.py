@@ -164,15 +164,30 @@ def workspace_of(
 
     Raises ConfigError for one that cannot be used here. environment: as of `config_from_dict`.
     """
+    named = named_workspace(raw, overrides=overrides, workspace=workspace, environment=environment)
+    deployment = Deployment.here()
+    deployment.check_location(named, where="workspace")
+    return anchored(named) if deployment.service else named
+
+
+def named_workspace(
+    raw: Mapping[str, Any],
+    *,
+    overrides: Sequence[str] = (),
+    workspace: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """Return the workspace as plain values name it, relative where they do, or the default. Arguments: `workspace_of`.
+
+    Raises ConfigError if it is not a text.
+    """
     own = [each for each in overrides if each.partition("=")[0].strip() == "workspace"]
     named = workspace or apply_overrides(dict(raw), own).get("workspace") or default_workspace()
     if workspace is None and environment is not None:
         named = expand(named, environment, where="workspace")
     if not isinstance(named, str):
         raise ConfigError(f"{named!r} is not a location", where="workspace", fix="Give a folder or a URL.")
-    deployment = Deployment.here()
-    deployment.check_location(named, where="workspace")
-    return anchored(named) if deployment.service else named
+    return named
 
 
 def _apply_deployment(config: Config, deployment: Deployment) -> Config:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import gnnflow
 from gnnflow.config import AddressCluster, OwnCluster
-from gnnflow.graph.errors import ClusterError, GnnflowError
+from gnnflow.graph.errors import ClusterError, GnnflowError, listed
 from gnnflow.mapreduce.preflight import find_problems, refuse_unfit_scheduler
 from gnnflow.storage.access import release
 from gnnflow.storage.filesystem import join, list_names
@@ -57,8 +57,8 @@ class FitWorkers:
     """The fit workers of a cluster. Each is asked once, an unfit one again after some time.
 
     asked: how many there must be, what they offer, and how long they are waited for. marker: a file of the workspace,
-    which a fit worker can read; empty where that is not asked. say: hears of unfit workers, once each. access: to the
-    storage, which fit workers get until `release`.
+    which a fit worker can read; empty where that is not asked. say: hears of unfit workers and of fit ones that left,
+    once each. access: to the storage, which fit workers get until `release`.
     """
 
     def __init__(
@@ -88,6 +88,9 @@ class FitWorkers:
             self._is_scheduler_fit = True
         scheduler: Any = self.client.scheduler
         there: dict[str, int] = await scheduler.ncores()
+        if gone := sorted(each for each, told in self._told.items() if each not in there and not told.problems):
+            many = "worker has" if len(gone) == 1 else "workers have"
+            self._say(f"{len(gone)} Dask {many} left ({listed(gone)}): what they had not finished runs again on others")
         self._told = {worker: told for worker, told in self._told.items() if worker in there}
         short, long = _AGAIN_SECONDS
         seconds, now = short if len(self._fit(there)) < count else long, time.monotonic()

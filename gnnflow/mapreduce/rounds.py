@@ -215,7 +215,7 @@ def run_task(index: int, *, step: Round, work: str, channels: dict[str, tuple[st
         files=output.files,
         counts=output.counts,
         seconds=time.monotonic() - begin,
-        peak_bytes=_peak_bytes(),
+        peak_bytes=peak_bytes(),
         exchanged=dict(writer.num_bytes + kept.num_bytes),
         sent=dict(writer.files + kept.arrays),
         boot=this_boot() if kept.arrays else "",
@@ -263,7 +263,7 @@ def _read_record(uri: str) -> TaskRecord | None:
         return None
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
     """Return the largest resident size of this process. getrusage would include its parent's."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()

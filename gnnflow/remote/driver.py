@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnflow.config import Config, config_from_dict
-from gnnflow.graph.errors import ClusterError, GnnflowError
+from gnnflow.graph.errors import ClusterError, GnnflowError, MachineError
 from gnnflow.remote.handover import ABANDONED, Handover, topic_of
 from gnnflow.remote.task_log import Stopped, TaskLog, never
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from gnnflow.stages.resolve import ResolvedRun
 
 Result = TypeVar("Result")
+
+PASSING = (ClusterError, MachineError)
+"""The errors of a stage that a later attempt may not meet: what failed is no part of its config and tables."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,13 @@ class Watched:
 
     def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
         """Yield results as they become ready. Raises Stopped, which cancels the tasks not yet started."""
+        from gnnflow.mapreduce.rounds import TaskRecord
+
         self.log.check()
         for result in self.scheduler.run(function, indices):
             self.log.check()
+            if isinstance(result, TaskRecord):
+                self.log.count_memory(result.peak_bytes)
             yield result
 
     def dask_client(self) -> Client | None:
@@ -130,13 +137,17 @@ def drive(stage: str, content: Mapping[str, Any], name: str, asked: Mapping[str,
     except Stopped:
         report(ABANDONED if handover is not None and handover.is_abandoned else "stopped")
     except GnnflowError as error:
-        report("failed", error=str(error), hopeless=not isinstance(error, ClusterError))
+        report("failed", error=str(error), hopeless=not isinstance(error, PASSING))
     except Exception as error:  # noqa: BLE001 - other errors are our bugs: the task log must show them, and a retry may help
         report("failed", error=f"{type(error).__name__}: {error}", hopeless=False, trace=traceback.format_exc())
 
 
 def _run(stage: str, run: ResolvedRun, scheduler: Scheduler, log: TaskLog) -> dict[str, Any]:
+    from gnnflow.mapreduce.rounds import peak_bytes
     from gnnflow.stages.base import StageContext
     from gnnflow.stages.entry import perform
 
-    return perform(StageContext(run, scheduler, log), stage).summary()
+    outcome = perform(StageContext(run, scheduler, log), stage).summary()
+    log.count_memory(peak_bytes())
+    log.outcome(stage, outcome)
+    return outcome

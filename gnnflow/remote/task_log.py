@@ -6,7 +6,7 @@ Once the work is no longer wanted, the next event raises `Stopped`.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnnflow.progress import figure_text, figure_texts, round_text
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN = 5.0
 _ROWS = ("rows", "rows_in", "rows_out", "pairs", "edges", "targets")
+_OUTCOME = {"rows_in": "rows in", "rows_out": "rows out", "rows_quarantined": "rows in quarantine"}
+_MIB = 2**20
 
 
 class Stopped(BaseException):
@@ -46,6 +48,7 @@ class TaskLog:
         self._resumed = 0
         self._done = 0
         self._rows = 0
+        self._memory = 0
 
     def check(self) -> None:
         """Raise Stopped where the work is no longer wanted."""
@@ -95,6 +98,18 @@ class TaskLog:
         """Pass a line on."""
         self.check()
         self._say(text)
+
+    def count_memory(self, peak_bytes: int) -> None:
+        """Take the largest resident size of a process that worked for the stage."""
+        self._memory = max(self._memory, peak_bytes)
+
+    def outcome(self, stage: str, outcome: Mapping[str, Any]) -> None:
+        """Say what a stage read and made, and what it needed. outcome: its summary."""
+        if outcome.get("reused"):
+            return
+        rows = [f"{outcome[key]:,} {words}" for key, words in _OUTCOME.items() if outcome.get(key) is not None]
+        memory = f"at most {self._memory / _MIB:,.0f} MiB of memory in one process"
+        self._say(f"{stage}: {', '.join([*rows, memory])}")
 
     def stage_finished(self, stage: str, seconds: float, *, reused: bool) -> None:
         """Say how a stage ended."""

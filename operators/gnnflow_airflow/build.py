@@ -24,7 +24,7 @@ def default_args() -> dict[str, Any]:
     """
     return {
         "retries": int(os.environ.get("GNNFLOW_RETRIES", "2")),
-        "retry_delay": timedelta(seconds=float(os.environ.get("GNNFLOW_RETRY_SECONDS", "30"))),
+        "retry_delay": timedelta(seconds=float(os.environ.get("GNNFLOW_RETRY_SECONDS", "20"))),
         "execution_timeout": timedelta(hours=float(os.environ.get("GNNFLOW_STAGE_HOURS", "24"))),
         **stage_options(),
     }

@@ -120,7 +120,7 @@ def model_of(file: ModelFile, *, source: str, read: Callable[[str], str]) -> Ret
 
     place = source if isinstance(file.config, Mapping) else place_from(file.config, folder_of(source))
     values = _values(file, place, read)
-    return RetrainedModel(file, place, config_of(values, environment=os.environ, source=place))
+    return RetrainedModel(file, place, config_of(values, environment=os.environ, source=place, is_run=False))
 
 
 def _values(file: ModelFile, source: str, read: Callable[[str], str]) -> dict[str, Any]:

@@ -29,18 +29,18 @@ def read_config(
     Variables are read only in a file, since all others may come from a form: values, YAML text, overrides, workspace.
     read: a function that returns the text at a path or URL; by default `read_text`.
     """
-    from gnnflow.config import load_config
-    from gnnflow.config.loading import make_paths_absolute
-    from gnnflow_airflow.service import as_service
+    from gnnflow.config.loading import values_of
 
     if (values := given_values(given)) is not None:
         return config_of(values, overrides=overrides, workspace=workspace)
-    refuse_variables(overrides=overrides, workspace=workspace)
     uri = os.fspath(cast("str", given))
-    text = (read or read_text)(uri)
-    with as_service():
-        config = load_config(text, overrides=overrides, workspace=workspace or None, source=uri)
-    return make_paths_absolute(config)
+    return config_of(
+        values_of((read or read_text)(uri), source=uri),
+        overrides=overrides,
+        workspace=workspace,
+        environment=os.environ,
+        source=uri,
+    )
 
 
 def given_values(given: object) -> dict[str, Any] | None:
@@ -71,13 +71,16 @@ def config_of(
     workspace: str | None = None,
     environment: Mapping[str, str] | None = None,
     source: str = "",
+    is_run: bool = True,
 ) -> Config:
     """Return the config of plain values.
 
-    environment, source: for variables and relative paths in the values, if these come from a file, the source.
+    environment, source: for variables and relative paths in the values, if these come from a file, the source. is_run:
+    whether it is run as it is, here; its workspace must then lie outside of Airflow's folders.
     """
     from gnnflow.config import config_from_dict
-    from gnnflow.config.loading import make_paths_absolute
+    from gnnflow.config.loading import make_paths_absolute, named_workspace
+    from gnnflow_airflow.own_folders import refuse_own_folders
     from gnnflow_airflow.service import as_service
 
     refuse_variables(overrides=overrides, workspace=workspace)
@@ -85,6 +88,9 @@ def config_of(
         config = config_from_dict(
             values, overrides=overrides, workspace=workspace or None, environment=environment, source=source
         )
+    if is_run:
+        named = named_workspace(values, overrides=overrides, workspace=workspace or None, environment=environment)
+        refuse_own_folders(named)
     return make_paths_absolute(config)
 
 
@@ -164,8 +170,10 @@ def list_yaml_files(folder: str) -> list[str]:
 def read_chosen(name: Any, *, folder: str) -> dict[str, Any]:
     """Return what a file of a folder sets, by the file's name. Raises ConfigError if the folder has none of it.
 
-    Only names are taken: a person could write a file elsewhere whose variables are then read.
+    Only names are taken: a person could write a file elsewhere whose variables are then read. The workspace stays as
+    the file names it, since the form may name another.
     """
+    from gnnflow.config.loading import named_workspace, values_of
     from gnnflow.config.messages import show
     from gnnflow.graph.errors import ConfigError
 
@@ -173,7 +181,10 @@ def read_chosen(name: Any, *, folder: str) -> dict[str, Any]:
     if not isinstance(name, str) or name not in files:
         fix = f"Choose one of: {', '.join(files)}." if files else "Leave it out: the folder has none."
         raise ConfigError(f"{show(name)} is not a file of {folder}", where="config", fix=fix)
-    return read_config(files[name]).model_dump(mode="json", exclude_unset=True)
+    raw = values_of(read_text(files[name]), source=files[name])
+    config = config_of(raw, environment=os.environ, source=files[name], is_run=False)
+    chosen = config.model_dump(mode="json", exclude_unset=True, exclude={"workspace"})
+    return {**chosen, "workspace": named_workspace(raw, environment=os.environ)} if "workspace" in raw else chosen
 
 
 def keep_config(config: Config) -> str:

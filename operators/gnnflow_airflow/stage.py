@@ -27,6 +27,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from gnnflow.remote.task_log import SECONDS_BETWEEN
 from gnnflow_airflow.asset_events import tell_outlets
+from gnnflow_airflow.attempts import attempt
 from gnnflow_airflow.connected import access_in_use, connected
 from gnnflow_airflow.deferring import defers
 from gnnflow_airflow.links import DashboardLink, PredictionsLink, ReportLink
@@ -102,7 +103,7 @@ class StageOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the stage here, or submit it to the cluster and defer."""
-        with as_service(), keep_reason(context), count_failures(self.stage), self._connected():
+        with as_service(), keep_reason(context), self._attempt(context):
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
@@ -123,7 +124,7 @@ class StageOperator(BaseOperator):
         self, context: Context, event: dict[str, Any], losses: int = 0, marker: str = ""
     ) -> dict[str, Any]:
         """Continue after the submission's last event: return its outcome, fail, or submit it again if it was lost."""
-        with keep_reason(context), count_failures(self.stage), self._connected():
+        with keep_reason(context), self._attempt(context):
             return self._complete(context, event, losses, marker)
 
     def _complete(self, context: Context, event: dict[str, Any], losses: int, marker: str) -> dict[str, Any]:
@@ -146,7 +147,12 @@ class StageOperator(BaseOperator):
             raise AirflowException(_STOPPED)
         if losses >= _LOSSES:
             raise AirflowException(f"the stage was lost {losses + 1} times, last because {event['error']}")
-        self.log.warning("%s; submitting it again, it resumes at its last finished task", event.get("error", "stopped"))
+        if said := event.get("said"):
+            self.log.info(
+                "the log until then, which Airflow replaces by that of the next trigger:\n%s", "\n".join(said)
+            )
+        lost = event.get("error", "it was stopped")
+        self.log.warning("%s; submits the stage again, which resumes at its last finished task", lost)
         with as_service():
             config = self._read_config()
             endpoint = self._endpoint(config)
@@ -177,6 +183,12 @@ class StageOperator(BaseOperator):
         with self._connected():
             return lineage_of(self.stage, self._read_config(), self.outcome)
 
+    @contextlib.contextmanager
+    def _attempt(self, context: Context) -> Iterator[None]:
+        """Tell of the attempt before and of failures, count these, and use the connections in the block."""
+        with attempt(context, self), count_failures(self.stage), self._connected():
+            yield
+
     def _connected(self) -> contextlib.AbstractContextManager[None]:
         return connected(None if self.cluster_address else self.dask_conn_id, self.storage_conn_id)
 
@@ -184,11 +196,13 @@ class StageOperator(BaseOperator):
         """Announce the work before it begins; by default there is nothing to say."""
 
     def _read_config(self) -> Config:
-        from gnnflow.graph.errors import GnnflowError
+        from gnnflow.graph.errors import GnnflowError, MachineError
         from gnnflow_airflow.reading import read_config
 
         try:
             return read_config(self.config, overrides=self.overrides, workspace=self.workspace)
+        except MachineError as error:
+            raise AirflowException(str(error)) from error
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from None
 
@@ -204,8 +218,8 @@ class StageOperator(BaseOperator):
         return DaskEndpoint(config.cluster.address) if isinstance(config.cluster, AddressCluster) else None
 
     def _run_here(self, config: Config) -> dict[str, Any]:
-        from gnnflow.graph.errors import ClusterError, GnnflowError
-        from gnnflow.remote.driver import run_here
+        from gnnflow.graph.errors import GnnflowError
+        from gnnflow.remote.driver import PASSING, run_here
         from gnnflow.remote.task_log import Stopped
 
         try:
@@ -213,19 +227,19 @@ class StageOperator(BaseOperator):
                 return run_here(self.stage, config, say=self.log.info, stopped=lambda: self._killed)
         except Stopped as error:
             raise AirflowException(_STOPPED) from error
-        except ClusterError as error:
+        except PASSING as error:
             raise AirflowException(str(error)) from error
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from None
 
     def _find_done(self, config: Config) -> dict[str, Any] | None:
         """Return the outcome of a stage whose result exists already, which is quicker than a submission; else None."""
-        from gnnflow.graph.errors import GnnflowError, StorageError
+        from gnnflow.graph.errors import GnnflowError, MachineError, StorageError
         from gnnflow.remote.driver import outcome_if_done
 
         try:
             return outcome_if_done(self.stage, config, say=self.log.info)
-        except StorageError as error:
+        except (StorageError, MachineError) as error:
             self.log.info("cannot tell from here whether %s is done, so the cluster runs it: %s", self.stage, error)
             return None
         except GnnflowError as error:
@@ -277,12 +291,12 @@ class StageOperator(BaseOperator):
 
     def _mark(self, config: Config) -> str:
         """Write a file by which workers show that they see the workspace; return nothing where it cannot be written."""
-        from gnnflow.graph.errors import StorageError
+        from gnnflow.graph.errors import MachineError, StorageError
         from gnnflow.mapreduce.fit_workers import mark
 
         try:
             return mark(config.workspace)
-        except (StorageError, OSError) as error:
+        except (StorageError, MachineError, OSError) as error:
             self.log.warning("workers are not asked for the workspace, which cannot be written from here: %s", error)
             return ""
 

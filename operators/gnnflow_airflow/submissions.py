@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 import itertools
 import math
+import os
+import socket
 import time
 import uuid
 import warnings
@@ -27,6 +29,7 @@ from gnnflow.remote.handover import ABANDONED, HANDED_OVER, TAKEN_OVER, topic_of
 from gnnflow.remote.task_log import SECONDS_BETWEEN, never
 from gnnflow.storage.access import narrowed
 from gnnflow.storage.documents import digest_of
+from gnnflow_airflow.driver_watch import DriverWatch
 
 if TYPE_CHECKING:
     from distributed import Client, Security
@@ -39,24 +42,35 @@ _CONNECT_SECONDS = 15.0
 _LOOK_SECONDS = 0.5
 _FIRST_LOOK_SECONDS = 0.05  # doubled until it is that: short stages end soon, and long ones are not asked too often
 _GRACE_SECONDS = 3.0  # Airflow kills the process of a stopped task after 5
-_NO_WORKERS_SECONDS = 600.0  # time for an autoscaler to bring up the first
+_NO_WORKERS_SECONDS = float(os.environ.get("GNNFLOW_NO_WORKERS_SECONDS", "600"))  # an autoscaler may need minutes
 _SILENT_SECONDS = 10.0  # without workers or an answer, before the log tells
 _STRANDINGS = 3  # as many lost workers does Dask allow a task
 _LOST_SECONDS = 60.0  # a scheduler may be busy for a while
 _HANDOVER_SECONDS = 15.0  # a trigger starts within two or three
 _LAST_WORDS = ("finished", "failed", "stopped", ABANDONED)
 _SUBMITTED = "submitted"
+_WAITING, _LEFT = "waiting", "left"
 
 _UNDER_WAY = {"released", "waiting", "no-worker", "queued", "processing"}
 _ENDED = {"memory", "erred"}
-_WORKERS_DIED = {"kind": "failed", "error": "the workers that ran this stage kept dying", "hopeless": False}
+_WORKERS_DIED = {
+    "kind": "failed",
+    "error": "the workers that ran this stage kept dying, most often of short memory: see their own logs. Give them "
+    "more, or raise graph.partitions; a retry resumes",
+    "hopeless": False,
+}
 _NO_WORKERS = {
     "kind": "failed",
-    "error": f"the Dask cluster has had no workers for {_NO_WORKERS_SECONDS:.0f} s; start some, a retry resumes",
+    "error": f"the Dask cluster has had no workers for {_NO_WORKERS_SECONDS:.0f} s. Start some, or see in their own "
+    "logs why they ended; a retry resumes",
     "hopeless": False,
 }
 _STOPPED = {"kind": "stopped", "error": "it was stopped"}
-_STRANDED = {"kind": "lost", "error": "the workers that could run this stage are gone; looks for others"}
+_STRANDED = {
+    "kind": "lost",
+    "error": "the workers that could run this stage are gone; hands it to others that can, where it resumes. Nothing "
+    "to do; if it repeats, see their own logs",
+}
 _ABANDONED = {"kind": "lost", "error": "it had stopped, since nobody waited for it; submits it again"}
 _UNANSWERED = {"kind": "lost", "error": "the Dask scheduler does not answer any more"}
 LOST = {"kind": "lost", "error": "the Dask cluster no longer knows this submission"}
@@ -143,7 +157,10 @@ class WorkerWait:
             return False
         waited = time.monotonic() - self.since
         if waited > _SILENT_SECONDS and not self.reported:
-            self.say(f"the Dask cluster has no workers; waiting for one, for at most {_NO_WORKERS_SECONDS:.0f} s")
+            self.say(
+                f"the Dask cluster has no workers; waits for one for at most {_NO_WORKERS_SECONDS:.0f} s, then fails. "
+                "Start some, or see in their own logs why they ended; finished work is kept"
+            )
             self.reported = True
         return waited > _NO_WORKERS_SECONDS
 
@@ -166,6 +183,7 @@ async def run(
     stranded, until = 0, time.monotonic() + patience
     fit = fit_workers(client, submission, say=say)
     try:
+        await _sign_on(client, submission.name, say)
         while True:
             if (ended := await _begin(client, submission, fit, say=say, stopped=stopped, until=until)) is not None:
                 return ended
@@ -183,6 +201,8 @@ async def run(
     except OSError:
         say(_UNANSWERED["error"])
         return _UNANSWERED
+    finally:
+        await _sign_off(client, submission.name)
 
 
 async def _begin(
@@ -256,7 +276,7 @@ async def watch(
     `until`, on the monotonic clock, it is handed over and UNFINISHED returned. Returns LOST if the cluster does not
     know it (a new scheduler, or it was cancelled). Raises OSError if the scheduler does not answer.
     """
-    said, spoken, wait, pauses = 0, 0.0, WorkerWait(say), _pauses()
+    said, spoken, wait, pauses, driver = 0, 0.0, WorkerWait(say), _pauses(), DriverWatch(say)
     while (status := await _answer(_status(client, name), say)) in _UNDER_WAY:
         if stopped():
             await cancel(client, name, say=say)
@@ -268,11 +288,14 @@ async def watch(
             break
         if time.monotonic() - spoken >= seconds:
             said, spoken = await _answer(_report(client, name, said, say), say), time.monotonic()
-        workers = await _answer(_count_workers(client), say)
+        workers = await _answer(_workers(client), say)
+        driver.look(workers)
+        if not driver.worker and status == "processing":
+            driver.found(await _answer(_worker_of(client, name), say))
         if status == "no-worker" and workers:
             await cancel(client, name, say=say)
             return _STRANDED
-        if wait.is_over(workers=workers):
+        if wait.is_over(workers=len(workers)):
             await cancel(client, name, say=say)
             return _NO_WORKERS
         await asyncio.sleep(min(next(pauses), max(until - time.monotonic(), 0)))
@@ -305,7 +328,11 @@ async def _answer(question: Coroutine[Any, Any, Result], say: Callable[[str], No
     try:
         done, _ = await asyncio.wait({asked}, timeout=_SILENT_SECONDS)
         if not done:
-            say(f"the Dask scheduler has not answered for {_SILENT_SECONDS:.0f} s")
+            say(
+                f"the Dask scheduler has not answered for {_SILENT_SECONDS:.0f} s; waits at most "
+                f"{_LOST_SECONDS:.0f} s, then submits the stage again, which resumes. Restart the scheduler if it does "
+                "not run"
+            )
         return await asyncio.wait_for(asked, timeout=_LOST_SECONDS)
     finally:
         asked.cancel()
@@ -315,8 +342,8 @@ async def _has_workers(client: Client, say: Callable[[str], None], stopped: Call
     """Wait for the cluster's first worker, unless stopped; return False if none comes."""
     wait, probe = WorkerWait(say), None
     try:
-        while not (workers := await _answer(_count_workers(client), say)) and not stopped():
-            if wait.is_over(workers=workers):
+        while not await _answer(_workers(client), say) and not stopped():
+            if wait.is_over(workers=0):
                 return False
             # A cluster that scales with its waiting tasks starts a worker for this task.
             probe = probe or submit_task(client, int, key=new_name("lure"), workers=None)
@@ -327,9 +354,30 @@ async def _has_workers(client: Client, say: Callable[[str], None], stopped: Call
             await client.cancel([probe], force=True)
 
 
-async def _count_workers(client: Client) -> int:
+async def _workers(client: Client) -> Collection[str]:
     scheduler: Any = client.scheduler  # None only before a client is connected
-    return len(await scheduler.ncores())
+    found: dict[str, int] = await scheduler.ncores()
+    return found
+
+
+async def _sign_on(client: Client, name: str, say: Callable[[str], None]) -> None:
+    """Note in a submission's events who waits for it, and tell the log where somebody did and never left."""
+    events = await _answer(_all_events(client, name), say)
+    before = [event for event in events if event["kind"] in {_WAITING, _LEFT}]
+    me = f"process {os.getpid()} on {socket.gethostname()}"
+    if before and before[-1]["kind"] == _WAITING and await is_known(client, name):
+        say(
+            f"{before[-1]['by']}, which waited for {name}, is gone, and {me} waits for it now. Nothing was lost and "
+            "nothing is to be done; if it repeats, see why Airflow's triggerer ends"
+        )
+    await client.log_event(name, {"kind": _WAITING, "by": me})
+
+
+async def _sign_off(client: Client, name: str) -> None:
+    """Note in a submission's events that whoever waited for it has left, unless its scheduler is lost."""
+    if client.status == "running":
+        with contextlib.suppress(OSError):  # a TimeoutError too
+            await asyncio.wait_for(client.log_event(name, {"kind": _LEFT}), timeout=_GRACE_SECONDS)
 
 
 async def _status(client: Client, name: str) -> str | None:
@@ -375,9 +423,13 @@ async def _stopped(client: Client, name: str) -> bool:
     return False
 
 
+async def _all_events(client: Client, name: str) -> list[Any]:
+    return [event for _, event in await client.get_events(name)]
+
+
 async def _events(client: Client, name: str) -> list[Any]:
     """Return the events since a submission was last submitted."""
-    events = [event for _, event in await client.get_events(name)]
+    events = await _all_events(client, name)
     begins = [at for at, event in enumerate(events) if event["kind"] == _SUBMITTED]
     return events[begins[-1] :] if begins else events
 

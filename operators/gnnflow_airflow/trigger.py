@@ -10,15 +10,19 @@ from __future__ import annotations
 import asyncio
 import importlib
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from gnnflow_airflow.scheduler_watch import watch_scheduler
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from gnnflow_airflow.endpoints import DaskEndpoint
 
+_KEPT_LINES = 20
 _KILL_SECONDS = 20.0  # for connecting; Airflow waits 30 for all of it
 
 
@@ -75,11 +79,14 @@ class StageTrigger(BaseTrigger):
         # Dask takes a second to import, and this loop runs all triggers.
         await asyncio.to_thread(importlib.import_module, "distributed")
         left = None if self.deadline is None else max(self.deadline - time.time(), 0)
+        airflow = asyncio.create_task(watch_scheduler(self.log.warning))
         try:
             event = await asyncio.wait_for(self._watch(), timeout=left)
         except TimeoutError:
             await self.on_kill()
             event = {"kind": "failed", "error": "ran past its execution_timeout", "hopeless": False}
+        finally:
+            airflow.cancel()
         await asyncio.sleep(_least_seconds() - (time.monotonic() - begin))
         yield TriggerEvent(event)
 
@@ -103,6 +110,12 @@ class StageTrigger(BaseTrigger):
         from gnnflow_airflow import submissions
         from gnnflow_airflow.connected import find_access
 
+        said: deque[str] = deque(maxlen=_KEPT_LINES)
+
+        def say(line: str) -> None:
+            said.append(line)
+            self.log.info("%s", line)
+
         endpoint = await self._endpoint()
         access = await find_access(self.storage_conn_id, endpoint)
         submission = submissions.Submission(
@@ -110,13 +123,12 @@ class StageTrigger(BaseTrigger):
         )
         try:
             async with submissions.connect(endpoint.address, endpoint.security) as client:
-                event: dict[str, Any] = await submissions.run(
-                    client, submission, say=self.log.info, seconds=self.seconds
-                )
-                return event
+                event: dict[str, Any] = await submissions.run(client, submission, say=say, seconds=self.seconds)
         except ClusterError as error:
-            self.log.warning("%s", error)
-            return {**submissions.LOST, "error": str(error)}
+            say(str(error))
+            event = {**submissions.LOST, "error": str(error)}
+        # after a loss another trigger of this attempt follows, and Airflow begins the log of triggers anew
+        return {**event, "said": list(said)} if event["kind"] == "lost" else event
 
     async def _endpoint(self) -> DaskEndpoint:
         from gnnflow_airflow.endpoints import DaskEndpoint

@@ -53,6 +53,7 @@ class Quiet:
     """A task instance that nobody asks."""
 
     map_index = -1
+    try_number, max_tries = 1, 0
 
     def xcom_pull(self, **_):
         """Know nothing."""

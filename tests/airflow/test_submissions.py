@@ -319,11 +319,35 @@ def test_a_task_that_waits_for_the_first_worker_leaves_that_to_its_trigger_too(t
     assert said == []
 
 
+@pytest.mark.parametrize("left", [True, False])
+def test_who_waits_for_a_submission_says_so_where_the_one_before_was_killed(tmp_path, config, left):
+    said = []
+    submission = submission_of(config)
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+        cluster.start_worker("good")
+
+        async def ask():
+            async with submissions.connect(cluster.address) as client:
+                await client.wait_for_workers(1, timeout=60)
+                await client.log_event(submission.name, {"kind": "waiting", "by": "process 1 on far"})
+                if left:
+                    await client.log_event(submission.name, {"kind": "left"})
+                await submissions.submit(client, submission, workers=await client.scheduler.ncores())
+                return await submissions.run(client, submission, say=said.append)
+
+        assert asyncio.run(ask())["kind"] == "finished"
+    assert any("process 1 on far, which waited for" in line for line in said) != left
+
+
 class Kept(dict):
     """What a task keeps for its next attempt."""
 
     def set(self, key, value):
         self[key] = value
+
+    def delete(self, key):
+        del self[key]
 
 
 def test_what_an_attempt_left_on_the_cluster_is_not_waited_for_once_the_config_was_edited(tmp_path):
@@ -407,7 +431,7 @@ def test_a_long_stage_has_begun_when_its_task_defers_and_the_trigger_waits_for_t
         assert stored["submission"] == running[0]
         event = asyncio.run(anext(StageTrigger(**stored).run())).payload
         kinds = [kind for kind in kinds_on(cluster, running[0]) if kind != "progress"]
-        assert kinds == ["submitted", "finished"]
+        assert kinds == ["waiting", "submitted", "left", "waiting", "finished", "left"]
         assert kinds_on(cluster, handover.topic_of(running[0])) == ["handed over", "taken over"]
     assert task.execute_complete({"ti": Quiet(), "outlet_events": {}}, event, **deferred.value.kwargs)["rows_out"]
 

@@ -77,6 +77,20 @@ def test_a_task_log_says_what_is_counted_and_what_is_validated():
     ]
 
 
+def test_a_task_log_ends_a_stage_with_its_rows_and_the_largest_memory_of_a_process():
+    said: list[str] = []
+    log = TaskLog(said.append)
+    for memory in (300, 512, 200):
+        log.count_memory(memory * 2**20)
+    log.outcome("ingest", {"reused": False, "rows_in": 2708, "rows_out": 2700, "rows_quarantined": 8})
+    log.outcome("ingest", {"reused": True, "rows_in": 2708, "rows_out": 2700, "rows_quarantined": 8})
+    log.outcome("run", {"predictions": "somewhere"})
+    assert said == [
+        "ingest: 2,708 rows in, 2,700 rows out, 8 rows in quarantine, at most 512 MiB of memory in one process",
+        "run: at most 512 MiB of memory in one process",
+    ]
+
+
 def test_places_in_training_count_from_one():
     assert place_text(0, 0) == "epoch 1, step 1"
     assert place_text(2, 4) == "epoch 3, step 5"

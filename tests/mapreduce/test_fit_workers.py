@@ -147,7 +147,8 @@ def test_workers_that_join_get_tasks_also_of_those_that_were_lost(tmp_path, monk
         cluster.start_scheduler()
         cluster.start_worker("bare", modules=None)
         cluster.start_worker("first")
-        with joined(cluster, start_seconds=60) as ours:
+        said = []
+        with joined(cluster, start_seconds=60, say=said.append) as ours:
             client = ours.scheduler().client
             client.wait_for_workers(2, timeout=60)
             results = ours.run(process_slowly, range(12))
@@ -162,6 +163,7 @@ def test_workers_that_join_get_tasks_also_of_those_that_were_lost(tmp_path, monk
             found += results
     assert sorted(index for index, _ in found) == list(range(12))
     assert found[-1][1] == cluster.processes["third"].pid
+    assert any("have left" in line or "has left" in line for line in said)
 
 
 def test_nothing_but_one_module_submits_tasks():

@@ -36,14 +36,14 @@ def _turn(fixtures: set[str]) -> int:
 
 
 @contextlib.contextmanager
-def running(home: Path, database: str = "", **workspaces: str) -> Iterator[System]:
-    """Run an Airflow, a Dask cluster and an S3 server."""
+def running(home: Path, database: str = "", *, kind: type[System] | None = None, **workspaces: str) -> Iterator[System]:
+    """Run an Airflow, a Dask cluster and an S3 server. kind: of the system, where it has other settings."""
     import s3fs
 
     from tests.airflow.live.journeys import write_configs
     from tests.airflow.live.services import System
 
-    system = System(home, database, workspaces)
+    system = (kind or System)(home, database, workspaces)
     before = dict(os.environ)
     try:
         system.start_storage_and_cluster()

@@ -28,9 +28,10 @@ def find_binaries() -> Path | None:
 @contextlib.contextmanager
 def postgres(binaries: Path) -> Iterator[str]:
     """Run a server with an empty database and yield its SQLAlchemy URL."""
-    # The server refuses to run as root, and its user must reach the folder: not below pytest's own, which is private.
+    # The server refuses to run as root, and its user must reach the folder: not below pytest's own, which is private,
+    # and where tests make their temporary files.
     as_user = ["runuser", "-u", USER, "--"] if os.geteuid() == 0 else []
-    folder, port = Path(tempfile.mkdtemp(prefix="gnnflow-postgres-")), free_port()
+    folder, port = Path(tempfile.mkdtemp(prefix="gnnflow-postgres-", dir="/tmp" if as_user else None)), free_port()
     if as_user:
         shutil.chown(folder, USER)
     data = folder / "data"

@@ -29,6 +29,7 @@ EDITOR, VIEWER = "ann", "vic"
 PASSWORDS = {EDITOR: "the-password-of-ann", VIEWER: "the-password-of-vic"}
 POOL, POOL_SLOTS = "graphs", 2  # of the stages of experiments
 AIRFLOW_PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+PORTS = ("api", "dask", "s3", "board", "worker-logs", "trigger-logs")
 PAGES = {
     **{name: f"s3://live-{name}-by-form/runs" for name in ("cora", "generated")},
     **{name: f"s3://live-{name}/runs" for name in ("retrain", "layers")},
@@ -103,7 +104,7 @@ class System:
     home: Path
     database: str = ""
     workspaces: dict[str, str] = field(default_factory=dict)
-    ports: dict[str, int] = field(default_factory=lambda: {n: free_port() for n in ("api", "dask", "s3", "board")})
+    ports: dict[str, int] = field(default_factory=lambda: {n: free_port() for n in PORTS})
     services: dict[str, Service] = field(default_factory=dict)
     token: str = ""
     started: time.struct_time = field(default_factory=time.gmtime)
@@ -137,6 +138,9 @@ class System:
             "AIRFLOW__API__PORT": str(self.ports["api"]),
             "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__WORKERS": "1",
+            # another Airflow of this machine has the usual ones, and would refuse to show our logs
+            "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(self.ports["worker-logs"]),
+            "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(self.ports["trigger-logs"]),
             "AIRFLOW__API_AUTH__JWT_SECRET": "only-for-this-test-and-long-enough-for-a-hash-of-512-bits-0123456789",
             # the DAGs' files stay as they are, and to read one anew takes a second of a core
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
