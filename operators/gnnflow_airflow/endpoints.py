@@ -1,4 +1,4 @@
-"""What a connection of type `dask` says: the address of a scheduler, and what stages on its workers need.
+"""Endpoints that connections of type `dask` name: the address of a scheduler, and what stages on its workers need.
 
 host and port give the address (by default `tcp://`, or `tls://` with certificates); `provider.py` lists the other
 fields. Only the id of a connection is stored, logged or sent: the trigger reads the connection again.
