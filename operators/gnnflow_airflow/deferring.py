@@ -1,16 +1,15 @@
-"""The tasks that defer though their DAG does not say so: all, unless `[operators] default_deferrable` is set to false.
+"""The tasks that defer though their DAG does not say so: all, unless AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE is set.
 
 Airflow's own default is false, for operators that mostly wait seconds. A stage takes minutes to days, so it defers
-unless an administrator wrote otherwise.
+unless an administrator wrote otherwise. Only the environment can tell that: into a new airflow.cfg Airflow writes the
+default of each option, which looks as if a person had chosen it.
 """
 
 from __future__ import annotations
 
 import os
-from configparser import RawConfigParser
 
-_SECTION, _KEY = "operators", "default_deferrable"
-_VARIABLE = f"AIRFLOW__{_SECTION.upper()}__{_KEY.upper()}"
+_VARIABLE = "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE"
 
 
 def defers(*, said: bool | None) -> bool:
@@ -19,6 +18,4 @@ def defers(*, said: bool | None) -> bool:
 
     if said is not None:
         return said
-    # Airflow's own methods do not tell a value that is set from the default.
-    is_set = _VARIABLE in os.environ or RawConfigParser.has_option(conf, _SECTION, _KEY)
-    return not is_set or bool(conf.getboolean(_SECTION, _KEY))
+    return _VARIABLE not in os.environ or bool(conf.getboolean("operators", "default_deferrable"))

@@ -119,7 +119,7 @@ def test_a_trigger_fires_an_error_too(workspace):
 
 
 @pytest.mark.parametrize(("option", "expected"), [(None, True), ("False", False), ("True", True)])
-def test_tasks_defer_as_airflows_option_says_where_it_is_set(monkeypatch, option, expected):
+def test_tasks_defer_as_airflows_variable_says_where_it_is_set(monkeypatch, option, expected):
     if option is not None:
         monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", option)
     ingest = {"task_id": "ingest", "config": "unread"}
@@ -128,8 +128,8 @@ def test_tasks_defer_as_airflows_option_says_where_it_is_set(monkeypatch, option
     assert IngestOperator(**ingest, deferrable=not expected).deferrable is not expected
 
 
-def test_the_option_counts_in_airflows_file_too(monkeypatch):
+def test_the_defaults_that_airflow_writes_into_a_new_file_are_nobodys_choice(monkeypatch):
     from airflow.sdk.configuration import conf
 
-    monkeypatch.setattr(conf, "_sections", {**conf._sections, "operators": {"default_deferrable": "False"}})
-    assert IngestOperator(task_id="ingest", config="unread").deferrable is False
+    monkeypatch.setattr(conf, "_sections", {**conf._sections, "operators": {"default_deferrable": "false"}})
+    assert IngestOperator(task_id="ingest", config="unread").deferrable
