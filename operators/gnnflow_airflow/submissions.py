@@ -49,6 +49,7 @@ _LOST_SECONDS = 60.0  # a scheduler may be busy for a while
 _HANDOVER_SECONDS = 15.0  # a trigger starts within two or three
 _LAST_WORDS = ("finished", "failed", "stopped", ABANDONED)
 _SUBMITTED = "submitted"
+_CONNECTED = {"running", "connecting"}  # a client that has a scheduler, and one that looks for it again
 _WAITING, _LEFT = "waiting", "left"
 
 _UNDER_WAY = {"released", "waiting", "no-worker", "queued", "processing"}
@@ -222,7 +223,7 @@ async def _begin(
     def given_up() -> bool:
         return stopped() or time.monotonic() >= until
 
-    if await _answer(is_known(client, submission.name), say):
+    if await _answer(say, is_known, client, submission.name):
         await client.log_event(topic_of(submission.name), {"kind": TAKEN_OVER})
         return None
     # looked for again after the wait, since workers may be lost meanwhile
@@ -277,21 +278,21 @@ async def watch(
     know it (a new scheduler, or it was cancelled). Raises OSError if the scheduler does not answer.
     """
     said, spoken, wait, pauses, driver = 0, 0.0, WorkerWait(say), _pauses(), DriverWatch(say)
-    while (status := await _answer(_status(client, name), say)) in _UNDER_WAY:
+    while (status := await _answer(say, _status, client, name)) in _UNDER_WAY:
         if stopped():
             await cancel(client, name, say=say)
             return _STOPPED
         if time.monotonic() >= until:
             await client.log_event(topic_of(name), {"kind": HANDED_OVER, "seconds": _HANDOVER_SECONDS})
             return UNFINISHED
-        if not await _answer(is_known(client, name), say):
+        if not await _answer(say, is_known, client, name):
             break
         if time.monotonic() - spoken >= seconds:
-            said, spoken = await _answer(_report(client, name, said, say), say), time.monotonic()
-        workers = await _answer(_workers(client), say)
+            said, spoken = await _answer(say, _report, client, name, said, say), time.monotonic()
+        workers = await _answer(say, _workers, client)
         driver.look(workers)
         if not driver.worker and status == "processing":
-            driver.found(await _answer(_worker_of(client, name), say))
+            driver.found(await _answer(say, _worker_of, client, name))
         if status == "no-worker" and workers:
             await cancel(client, name, say=say)
             return _STRANDED
@@ -322,9 +323,11 @@ def _pauses() -> Iterator[float]:
         yield min(_FIRST_LOOK_SECONDS * 2**doublings, _LOOK_SECONDS)
 
 
-async def _answer(question: Coroutine[Any, Any, Result], say: Callable[[str], None]) -> Result:
-    """Return the scheduler's answer; report a long wait for it. Raises OSError if none comes."""
-    asked = asyncio.ensure_future(question)
+async def _answer(
+    say: Callable[[str], None], question: Callable[..., Coroutine[Any, Any, Result]], client: Client, *rest: Any
+) -> Result:
+    """Return the scheduler's answer to a question; report a long wait for it. Raises OSError if none comes."""
+    asked = asyncio.ensure_future(_ask(question, client, *rest))
     try:
         done, _ = await asyncio.wait({asked}, timeout=_SILENT_SECONDS)
         if not done:
@@ -338,11 +341,22 @@ async def _answer(question: Coroutine[Any, Any, Result], say: Callable[[str], No
         asked.cancel()
 
 
+async def _ask(question: Callable[..., Coroutine[Any, Any, Result]], client: Client, *rest: Any) -> Result:
+    """Return the answer to a question, which is put again while a client that lost its scheduler looks for it."""
+    while True:
+        try:
+            return await question(client, *rest)
+        except OSError:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if client.status not in _CONNECTED:
+                raise
+
+
 async def _has_workers(client: Client, say: Callable[[str], None], stopped: Callable[[], bool]) -> bool:
     """Wait for the cluster's first worker, unless stopped; return False if none comes."""
     wait, probe = WorkerWait(say), None
     try:
-        while not await _answer(_workers(client), say) and not stopped():
+        while not await _answer(say, _workers, client) and not stopped():
             if wait.is_over(workers=0):
                 return False
             # A cluster that scales with its waiting tasks starts a worker for this task.
@@ -350,7 +364,7 @@ async def _has_workers(client: Client, say: Callable[[str], None], stopped: Call
             await asyncio.sleep(_LOOK_SECONDS)
         return True
     finally:
-        if probe is not None:
+        if probe is not None and client.status in _CONNECTED:
             await client.cancel([probe], force=True)
 
 
@@ -362,7 +376,7 @@ async def _workers(client: Client) -> Collection[str]:
 
 async def _sign_on(client: Client, name: str, say: Callable[[str], None]) -> None:
     """Note in a submission's events who waits for it, and tell the log where somebody did and never left."""
-    events = await _answer(_all_events(client, name), say)
+    events = await _answer(say, _all_events, client, name)
     before = [event for event in events if event["kind"] in {_WAITING, _LEFT}]
     me = f"process {os.getpid()} on {socket.gethostname()}"
     if before and before[-1]["kind"] == _WAITING and await is_known(client, name):

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -20,6 +21,7 @@ pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflo
 from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 from airflow.sdk.execution_time.timeout import timeout
 from distributed import Client
+from distributed.comm import CommClosedError
 
 from gnnflow.graph.errors import ClusterError
 from gnnflow.mapreduce.fit_workers import mark
@@ -193,6 +195,28 @@ def test_a_lost_scheduler_is_said_in_the_log_and_ends_as_a_loss(tmp_path, config
         assert asyncio.run(ask())["kind"] == "lost"
     assert "no workers" in said[0]
     assert any("scheduler" in line for line in said[1:])
+
+
+@pytest.mark.parametrize("status", ["running", "closed"])
+def test_a_question_cut_off_by_a_lost_scheduler_is_put_again_while_the_client_looks_for_it(monkeypatch, status):
+    """With a real scheduler it is chance whether a question is under way when the connection breaks."""
+    monkeypatch.setattr(submissions, "_SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(submissions, "_LOOK_SECONDS", 0.1)
+    client, asked, said = SimpleNamespace(status="connecting"), [], []
+
+    async def question(client, name):
+        asked.append(name)
+        if len(asked) < 4:
+            raise CommClosedError
+        client.status = status
+        if status == "closed":
+            raise CommClosedError
+        return "answer"
+
+    with contextlib.nullcontext() if status == "running" else pytest.raises(CommClosedError):
+        assert asyncio.run(submissions._answer(said.append, question, client, "name")) == "answer"
+    assert asked == ["name"] * 4
+    assert [line for line in said if "the Dask scheduler has not answered" in line] == said != []
 
 
 def lost_trigger(config, *, marker=""):
