@@ -128,7 +128,8 @@ def test_a_full_workspace(on_call, tmp_path, end):
         case.begin_at_training()
         case.until_training()
         filler = fill(disk)
-        heard = on_call.expect(f"a full workspace, {end}", case, "train", "no space left on device")
+        heard = on_call.expect(f"a full workspace, {end}", case, "train", "attempt 1 failed")
+        assert "no space left on device" in heard.line
         if end == "freed":
             filler.unlink()
             heard.until("success")
