@@ -51,7 +51,7 @@ class OnCallSystem(System):
         return {
             **super().environment,
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.home / "dags"),
-            "AIRFLOW__SCHEDULER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "15",
+            "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "15",
             "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "5",
             "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "15",
             "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "10",

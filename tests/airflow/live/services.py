@@ -145,7 +145,6 @@ class System:
             # the DAGs' files stay as they are, and to read one anew takes a second of a core
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "300",
-            "AIRFLOW__SCHEDULER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
             "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",  # also for how long a task's end may go unnoticed
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
