@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 1.0
 _AGAIN_SECONDS = 5.0, 300.0  # until an unfit worker is asked again: while too few are fit, and otherwise
+_RELEASE_SECONDS = 10.0
 _LISTED = 20
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _MARKER = re.compile(r"\.seen-([0-9]+)-[0-9a-f]{32}")
@@ -76,6 +77,7 @@ class FitWorkers:
         self._say = say
         self._access = access
         self._told: dict[str, _Told] = {}
+        self._holders: set[str] = set()  # workers that may hold the access: unfit ones were handed it to be asked
         self._is_scheduler_fit = False
 
     async def look(self, count: int = 1) -> dict[str, int]:
@@ -96,6 +98,7 @@ class FitWorkers:
         seconds, now = short if len(self._fit(there)) < count else long, time.monotonic()
         due = [each for each in sorted(there) if each not in self._told or self._is_due(each, now - seconds)]
         if due:
+            self._holders.update(due)
             found = await find_problems(
                 self.client, due, resource=self.asked.resource, marker=self._marker, access=self._access
             )
@@ -124,12 +127,15 @@ class FitWorkers:
         return fit
 
     async def release(self) -> None:
-        """Take the access to the storage back from all fit workers that are still there."""
-        fit = [each for each, told in self._told.items() if not told.problems]
-        if self._access is not None and fit:
-            asked: Any = self.client.run(release, self._access.name, workers=fit, on_error="ignore")
-            with suppress(OSError):
-                await asked
+        """Take the access to the storage back from all workers that were handed it and are still there."""
+        if self._access is None or not self._holders or self.client.status != "running":
+            return
+        scheduler: Any = self.client.scheduler
+        with suppress(OSError):  # a TimeoutError too
+            there: dict[str, int] = await asyncio.wait_for(scheduler.ncores(), timeout=_RELEASE_SECONDS)
+            holders = sorted(self._holders & there.keys())
+            asked: Any = self.client.run(release, self._access.name, workers=holders, on_error="ignore")
+            await asyncio.wait_for(asked, timeout=_RELEASE_SECONDS)
 
     def unfit_lines(self, workers: list[str] | None = None) -> str:
         """Return a line for each unfit worker with what is wrong, or for some of them."""

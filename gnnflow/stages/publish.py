@@ -15,6 +15,7 @@ import json
 import os
 import time
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
@@ -221,9 +222,16 @@ def _later_date(context: StageContext, version: Version, champion: int) -> tuple
         json.loads(each.read(CONFIG))["publish"].get("date")
         for each in (version, registry.read_version(context.config.workspace, version.name, champion))
     )
-    if not ours or not theirs or read_moment(ours) >= read_moment(theirs):
+    if not ours or not theirs or not _is_before(read_moment(ours), read_moment(theirs)):
         return None
     return ours.removesuffix(_MIDNIGHT), theirs.removesuffix(_MIDNIGHT)
+
+
+def _is_before(one: datetime, other: datetime) -> bool:
+    """Return whether a moment is before another one. Midnight stands for its day, which is not before its hours."""
+    if datetime.min.time() in {one.time(), other.time()}:
+        return one.date() < other.date()
+    return one < other
 
 
 def _compared(context: StageContext, version: Version, champion: int) -> _Verdict:

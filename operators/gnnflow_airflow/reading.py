@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any]
 """A task's config: the path or URL of a YAML file, a dict, or YAML text."""
+_PREPARED = re.compile(r"/configs/[^/]*-([0-9a-f]{16})\.yaml$")
 
 
 def read_config(
@@ -23,24 +25,48 @@ def read_config(
     overrides: Sequence[str] = (),
     workspace: str | None = None,
     read: Callable[[str], str] | None = None,
+    is_run: bool = True,
 ) -> Config:
     """Return a task's config. Raises ConfigError or StorageError, with texts for users.
 
-    Variables are read only in a file, since all others may come from a form: values, YAML text, overrides, workspace.
-    read: a function that returns the text at a path or URL; by default `read_text`.
+    Variables, and classes that start a cluster, are read only in a file, since all others may come from a form: values,
+    YAML text, overrides, workspace. read: a function that returns the text at a path or URL; by default `read_text`.
+    is_run: as of `config_of`.
     """
     from gnnflow.config.loading import values_of
 
     if (values := given_values(given)) is not None:
-        return config_of(values, overrides=overrides, workspace=workspace)
+        refuse_own_cluster(values)
+        return config_of(values, overrides=overrides, workspace=workspace, is_run=is_run)
     uri = os.fspath(cast("str", given))
+    text = (read or read_text)(uri)
+    _refuse_changed(uri, text)
     return config_of(
-        values_of((read or read_text)(uri), source=uri),
+        values_of(text, source=uri),
         overrides=overrides,
         workspace=workspace,
         environment=os.environ,
         source=uri,
+        is_run=is_run,
     )
+
+
+def _refuse_changed(uri: str, text: str) -> None:
+    """Raise ConfigError for a prepared config, which `keep_config` named by its content, that is no longer the same.
+
+    Files may hold more than forms, and whoever fills in a form may write to its workspace.
+    """
+    from gnnflow.graph.errors import ConfigError
+
+    named = _PREPARED.search(uri)
+    if named and named[1] != _digest(text.encode()):
+        raise ConfigError(
+            "was changed since a task prepared it", where=uri, fix="Clear the first task, which writes it anew."
+        )
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def given_values(given: object) -> dict[str, Any] | None:
@@ -194,7 +220,7 @@ def keep_config(config: Config) -> str:
 
     # `${` would be read as a variable when the file is loaded; `$${` stands for itself.
     content = json.dumps(config.model_dump(mode="json"), indent=1, sort_keys=True).replace("${", "$${").encode()
-    name = f"{config.name}-{hashlib.sha256(content).hexdigest()[:16]}.yaml"
+    name = f"{config.name}-{_digest(content)}.yaml"
     uri = join(absolute(config.workspace), "configs", name)
     write_atomic(uri, content)
     return uri

@@ -182,19 +182,16 @@ async def run(
     to the next who waits for it; where nobody does, its driver stops.
     """
     stranded, until = 0, time.monotonic() + patience
-    fit = fit_workers(client, submission, say=say)
+    fit, event = fit_workers(client, submission, say=say), None
     try:
         await _sign_on(client, submission.name, say)
         while True:
-            if (ended := await _begin(client, submission, fit, say=say, stopped=stopped, until=until)) is not None:
-                return ended
-            event = await watch(client, submission.name, say=say, seconds=seconds, stopped=stopped, until=until)
-            if event is UNFINISHED:  # its access to the storage too is left to who waits next
-                return event
+            event = await _begin(client, submission, fit, say=say, stopped=stopped, until=until)
+            if event is None:
+                event = await watch(client, submission.name, say=say, seconds=seconds, stopped=stopped, until=until)
             if event is _STRANDED and (stranded := stranded + 1) > _STRANDINGS:
                 event = _WORKERS_DIED
             if event is not _STRANDED and event is not _ABANDONED:
-                await fit.release()
                 return event
             say(event["error"])
     except ClusterError as error:
@@ -203,6 +200,8 @@ async def run(
         say(_UNANSWERED["error"])
         return _UNANSWERED
     finally:
+        if event is not UNFINISHED:  # else the access to the storage too is left to who waits next
+            await fit.release()
         await _sign_off(client, submission.name)
 
 
@@ -252,6 +251,7 @@ async def submit(client: Client, submission: Submission, *, workers: Collection[
     name = submission.name
     given = submission.stage, submission.config, name, dict(submission.asked)
     await client.log_event(name, {"kind": _SUBMITTED})
+    await client.log_event(topic_of(name), {"kind": TAKEN_OVER})  # else an old handover would end this driver too
     future = submit_task(client, drive, *given, key=name, workers=workers)
     with contextlib.suppress(KeyError):  # another triggerer, which assumed that this one is dead, was first
         await client.publish_dataset(future, name=name)
@@ -277,7 +277,7 @@ async def watch(
     `until`, on the monotonic clock, it is handed over and UNFINISHED returned. Returns LOST if the cluster does not
     know it (a new scheduler, or it was cancelled). Raises OSError if the scheduler does not answer.
     """
-    said, spoken, wait, pauses, driver = 0, 0.0, WorkerWait(say), _pauses(), DriverWatch(say)
+    said, spoken, wait, pauses, driver = 0.0, 0.0, WorkerWait(say), _pauses(), DriverWatch(say)
     while (status := await _answer(say, _status, client, name)) in _UNDER_WAY:
         if stopped():
             await cancel(client, name, say=say)
@@ -309,7 +309,7 @@ async def watch(
 
 async def _end(client: Client, name: str, say: Callable[[str], None]) -> Any:
     """Let the cluster forget a submission that has ended, and return its last event."""
-    ended = [event for event in await _events(client, name) if event["kind"] in _LAST_WORDS]
+    ended = [event for _, event in await _events(client, name) if event["kind"] in _LAST_WORDS]
     if ended and ended[-1]["kind"] == ABANDONED:
         await cancel(client, name, say=say)  # at once, since another is to have its name
         return _ABANDONED
@@ -431,7 +431,7 @@ async def _worker_of(client: Client, name: str) -> str | None:
 async def _stopped(client: Client, name: str) -> bool:
     end = time.monotonic() + _GRACE_SECONDS
     while time.monotonic() < end:
-        if any(event["kind"] in _LAST_WORDS for event in await _events(client, name)):
+        if any(event["kind"] in _LAST_WORDS for _, event in await _events(client, name)):
             return True
         await asyncio.sleep(_LOOK_SECONDS)
     return False
@@ -441,17 +441,20 @@ async def _all_events(client: Client, name: str) -> list[Any]:
     return [event for _, event in await client.get_events(name)]
 
 
-async def _events(client: Client, name: str) -> list[Any]:
-    """Return the events since a submission was last submitted."""
-    events = await _all_events(client, name)
-    begins = [at for at, event in enumerate(events) if event["kind"] == _SUBMITTED]
+async def _events(client: Client, name: str) -> list[tuple[float, Any]]:
+    """Return the events since a submission was last submitted, with their moments by the scheduler's clock."""
+    events = list(await client.get_events(name))
+    begins = [at for at, (_, event) in enumerate(events) if event["kind"] == _SUBMITTED]
     return events[begins[-1] :] if begins else events
 
 
-async def _report(client: Client, name: str, said: int, say: Callable[[str], None]) -> int:
-    """Report the new progress lines, after the first `said` events, and return the number of events."""
+async def _report(client: Client, name: str, said: float, say: Callable[[str], None]) -> float:
+    """Report the progress lines after a moment, and return that of the last event.
+
+    Moments, not numbers of events: Dask keeps a thousand of these and forgets the first ones of a long stage.
+    """
     events = await _events(client, name)
-    for event in events[said:]:
-        if event["kind"] == "progress":
+    for moment, event in events:
+        if moment > said and event["kind"] == "progress":
             say(event["line"])
-    return len(events)
+    return events[-1][0] if events else said

@@ -56,7 +56,7 @@ class GnnflowTaskGroup(TaskGroup):  # type: ignore[misc,unused-ignore] # Any whe
         of_tasks = {name: value for name, value in options.items() if name not in _OF_GROUPS}
         super().__init__(group_id=group_id, default_args=default_args or {}, **of_group)
         self.default_args: dict[str, Any] = {**_missing(self.dag.default_args), **self.default_args}
-        chosen = stages or _stages_of(config, overrides, publish=publish)
+        chosen = stages or _stages_of(config, overrides, workspace=workspace, publish=publish)
         place = {"dag": self.dag, "task_group": self}
         self.prepare = PrepareOperator(
             task_id="prepare",
@@ -81,7 +81,9 @@ def _missing(said: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in default_args().items() if name not in said}
 
 
-def _stages_of(given: ConfigSource | XComArg, overrides: Sequence[str], *, publish: bool) -> tuple[str, ...]:
+def _stages_of(
+    given: ConfigSource | XComArg, overrides: Sequence[str], *, workspace: str | None, publish: bool
+) -> tuple[str, ...]:
     """Return the stages of a config as the DAG's file has it, or of every config where templates decide.
 
     Raises ConfigError or StorageError for a config that cannot be read.
@@ -91,7 +93,9 @@ def _stages_of(given: ConfigSource | XComArg, overrides: Sequence[str], *, publi
     # A text that is a template names no file yet. Templates within a dict are mostly of paths, which decide no stage.
     if isinstance(given, Mapping) or not _has_template(given):
         try:
-            chain = run_chain(read_config(cast("ConfigSource", given), overrides=overrides, read=text_near))
+            place = None if _has_template(workspace) else workspace
+            source = cast("ConfigSource", given)
+            chain = run_chain(read_config(source, overrides=overrides, workspace=place, read=text_near, is_run=False))
         except GnnflowError:
             if not is_template:
                 raise

@@ -323,3 +323,10 @@ def test_neither_form_nor_overrides_start_a_cluster_by_its_class(tmp_path, monke
             prepare.execute({"ti": Quiet(), "params": params})
     uri = prepare.execute({"ti": Quiet(), "params": {"config": "config.yaml", "cluster.workers": 4}})
     assert read_config(join(uri)).cluster.kind == own["kind"]
+    for typed in ({**values, "cluster": own}, yaml.safe_dump({**values, "cluster": own})):
+        with pytest.raises(ConfigError, match="read in config files only"):
+            read_config(typed)
+    prepared = Path(uri)
+    prepared.write_text(prepared.read_text().replace('"n_workers": 0', '"n_workers": 9'))
+    with pytest.raises(ConfigError, match="was changed since a task prepared it"):
+        read_config(uri)

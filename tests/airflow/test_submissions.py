@@ -10,6 +10,7 @@ import re
 import signal
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -217,6 +218,25 @@ def test_a_question_cut_off_by_a_lost_scheduler_is_put_again_while_the_client_lo
         assert asyncio.run(submissions._answer(said.append, question, client, "name")) == "answer"
     assert asked == ["name"] * 4
     assert [line for line in said if "the Dask scheduler has not answered" in line] == said != []
+
+
+def test_progress_is_said_after_a_thousand_events_too():
+    """Dask forgets the first events of a long stage; their number alone would tell of no new ones from then on."""
+    kept = deque(maxlen=1000)
+    said = []
+
+    class Client:
+        async def get_events(self, _):
+            return tuple(kept)
+
+    async def follow():
+        last = 0.0
+        for begin in range(0, 2400, 300):
+            kept.extend((float(at), {"kind": "progress", "line": at}) for at in range(begin + 1, begin + 301))
+            last = await submissions._report(Client(), "it", last, said.append)
+
+    asyncio.run(follow())
+    assert said == list(range(1, 2401))
 
 
 def lost_trigger(config, *, marker=""):
@@ -456,7 +476,7 @@ def test_a_long_stage_has_begun_when_its_task_defers_and_the_trigger_waits_for_t
         event = asyncio.run(anext(StageTrigger(**stored).run())).payload
         kinds = [kind for kind in kinds_on(cluster, running[0]) if kind != "progress"]
         assert kinds == ["waiting", "submitted", "left", "waiting", "finished", "left"]
-        assert kinds_on(cluster, handover.topic_of(running[0])) == ["handed over", "taken over"]
+        assert kinds_on(cluster, handover.topic_of(running[0])) == ["taken over", "handed over", "taken over"]
     assert task.execute_complete({"ti": Quiet(), "outlet_events": {}}, event, **deferred.value.kwargs)["rows_out"]
 
 

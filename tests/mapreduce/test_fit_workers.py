@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +17,7 @@ from gnnflow.cluster import Cluster
 from gnnflow.config import AddressCluster
 from gnnflow.graph.errors import ClusterError
 from gnnflow.mapreduce import fit_workers, preflight
+from gnnflow.storage.access import Access
 from tests.conftest import REPOSITORY
 from tests.mapreduce.foreign_cluster import another_torch, another_version, foreign_cluster
 
@@ -38,6 +41,37 @@ def addresses(client):
 def joined(cluster, *, workspace="", say=lambda _: None, **keys):
     with Cluster(AddressCluster(address=cluster.address, **keys), workspace=workspace, say=say) as ours:
         yield ours
+
+
+def test_access_is_taken_back_from_unfit_workers_too(monkeypatch):
+    """An unfit worker was handed it to be asked whether it sees the workspace, and may have kept it."""
+    handed, taken = [], []
+
+    async def find_problems(_, due, **__):
+        handed.extend(due)
+        return {each: ["does not answer"] for each in due}
+
+    async def ncores():
+        return {"tcp://one": 1, "tcp://two": 1}
+
+    async def run(_, name, *, workers, on_error):
+        taken.append((name, workers, on_error))
+
+    async def fit(_):
+        return None
+
+    monkeypatch.setattr(fit_workers, "find_problems", find_problems)
+    monkeypatch.setattr(fit_workers, "refuse_unfit_scheduler", fit)
+    client = SimpleNamespace(status="running", scheduler=SimpleNamespace(ncores=ncores), run=run)
+    access = Access("store", ("s3://bank/",), {})
+    found = fit_workers.FitWorkers(client, AddressCluster(address="tcp://it"), marker="", say=print, access=access)
+
+    async def ask():
+        assert await found.look() == {}
+        await found.release()
+
+    asyncio.run(ask())
+    assert taken == [("store", handed, "ignore")]
 
 
 @pytest.mark.distributed

@@ -182,7 +182,10 @@ def test_a_model_of_earlier_tables_replaces_none_of_later_ones(graph: Path) -> N
     assert (older.version, older.promoted, older.in_service) == (2, False, 1)
     dates = "its tables are of 2026-03-05, and this one's of 2026-03-01T06:00:00+00:00"
     assert older.reason == f"version 1 stays: {dates}; `gnnflow models promote small 2` promotes it anyway"
-    assert published(config_of(graph, {**GOOD, "epochs": 13}, publish={"date": "2026-03-05"})).promoted
+    # the day of the champion's tables, with an hour: the same tables, made again
+    again = {"date": "2026-03-05T03:00"}
+    assert published(config_of(graph, {**GOOD, "epochs": 13}, publish=again)).promoted
+    assert "stays: its tables" not in published(config_of(graph, {**BAD, "epochs": 2}, publish={"date": "2026-03-05"})).reason
     # without a date nothing is known of its tables
     assert "on the same targets" in published(config_of(graph, {**GOOD, "epochs": 14})).reason
 
