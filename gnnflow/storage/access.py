@@ -12,6 +12,7 @@ import json
 import os
 import re
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ def _inherited() -> dict[str, Access]:
 
 
 _HELD: dict[str, Access] = _inherited()
+_HERE: ContextVar[tuple[Access, ...]] = ContextVar("access", default=())
 
 
 def hold(access: Access) -> bool:
@@ -76,11 +78,21 @@ def using(access: Access) -> Iterator[None]:
             os.environ[VARIABLE] = before
 
 
+@contextmanager
+def using_here(access: Access) -> Iterator[None]:
+    """Use it for what this thread opens in the block; the rest of a process that serves others does not see it."""
+    token = _HERE.set((*_HERE.get(), access))
+    try:
+        yield
+    finally:
+        _HERE.reset(token)
+
+
 def options_of(uri: str) -> Mapping[str, Any]:
     """Return the options for a URL: of the longest place that it lies in, none in any other place."""
-    if not _HELD or "://" not in uri:
+    if "://" not in uri:
         return {}
-    found = [(len(place), each) for each in _HELD.values() for place in each.places if _is_in(uri, place)]
+    found = [(len(place), each) for each in _known() for place in each.places if _is_in(uri, place)]
     return max(found, key=lambda each: each[0])[1].options if found else {}
 
 
@@ -92,9 +104,13 @@ def narrowed(access: Access, name: str, content: Any) -> Access:
 
 def mask_credentials(text: str) -> str:
     """Return a text without the credentials that this process holds."""
-    for secret in {secret for each in _HELD.values() for secret in _secrets(each.options)}:
+    for secret in {secret for each in _known() for secret in _secrets(each.options)}:
         text = text.replace(secret, "...")
     return text
+
+
+def _known() -> tuple[Access, ...]:
+    return (*_HELD.values(), *_HERE.get())
 
 
 def _secrets(options: Mapping[str, Any]) -> Iterator[str]:

@@ -6,11 +6,16 @@ What its fields say is in `endpoints.py`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException
 
 from gnnflow_airflow.endpoints import DaskEndpoint, endpoint_of
+
+if TYPE_CHECKING:
+    from gnnflow.storage.access import Access
 
 
 class DaskHook(BaseHook):
@@ -39,39 +44,40 @@ class DaskHook(BaseHook):
         Return whether stages can run there, and a message. A cluster without any worker is good: it may scale.
         """
         from gnnflow.graph.errors import GnnflowError
-        from gnnflow_airflow.connected import connected
+        from gnnflow.storage.access import using_here
+        from gnnflow_airflow.connected import access_to
 
         try:
             endpoint = self.get_conn()
-            with connected(self.dask_conn_id):
-                return _test(endpoint)
+            access = access_to(None, endpoint)
+            # Airflow tests connections in a thread of its server, which serves others meanwhile
+            with using_here(access) if access else contextlib.nullcontext():
+                return _test(endpoint, access)
         except (AirflowException, GnnflowError, ValueError, OSError) as error:
             return False, str(error)
 
 
-def _test(endpoint: DaskEndpoint) -> tuple[bool, str]:
+def _test(endpoint: DaskEndpoint, access: Access | None) -> tuple[bool, str]:
     from gnnflow.mapreduce.fit_workers import mark, unmark
 
     if not endpoint.workspace:
-        return asyncio.run(_look(endpoint, marker=""))
+        return asyncio.run(_look(endpoint, access, marker=""))
     marker = mark(endpoint.workspace)
     try:
-        is_good, text = asyncio.run(_look(endpoint, marker=marker))
+        is_good, text = asyncio.run(_look(endpoint, access, marker=marker))
     finally:
         unmark(marker)
     return is_good, f"{text} The workspace {endpoint.workspace} can be written."
 
 
-async def _look(endpoint: DaskEndpoint, *, marker: str) -> tuple[bool, str]:
+async def _look(endpoint: DaskEndpoint, whole: Access | None, *, marker: str) -> tuple[bool, str]:
     """Return whether enough workers are fit, and a text."""
     from gnnflow.mapreduce.fit_workers import FitWorkers, asked_of
     from gnnflow.storage.access import narrowed
-    from gnnflow_airflow.connected import access_in_use
     from gnnflow_airflow.submissions import connect, new_name
 
     async with connect(endpoint.address, endpoint.security) as client:
         asked = asked_of({}, endpoint.address, endpoint.asked)
-        whole = access_in_use(None, endpoint)
         access = whole and narrowed(whole, new_name("test"), endpoint.workspace)
         workers = FitWorkers(client, asked, marker=marker, say=lambda _: None, access=access)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +22,7 @@ from distributed import Client
 from gnnflow.graph.errors import ConfigError
 from gnnflow.storage import access
 from gnnflow.storage.filesystem import join, list_names
+from gnnflow_airflow import hook
 from gnnflow_airflow.connected import connected
 from gnnflow_airflow.hook import DaskHook
 from gnnflow_airflow.provider import get_provider_info
@@ -297,6 +299,30 @@ def test_workers_of_a_shared_cluster_have_the_credentials_for_the_stage_and_no_l
     assert SECRET not in said
     with connected(storage_conn_id="store"):
         assert not [each for each in texts_of(stored.workspace) if SECRET.encode() in each]
+
+
+def test_the_button_changes_nothing_for_other_requests_of_the_server(tmp_path, monkeypatch):
+    """Airflow tests connections in a thread of the process that also serves the pages of workspaces."""
+    seen = []
+
+    def look():
+        seen.append(
+            (dict(access.options_of("s3://bank/x")), "GNNFLOW_WORKSPACE" in os.environ, access.VARIABLE in os.environ)
+        )
+
+    async def asked(*_, **__):
+        elsewhere = threading.Thread(target=look)
+        elsewhere.start()
+        elsewhere.join()
+        return access.options_of("s3://bank/x")["secret"] == SECRET, "It answers."
+
+    monkeypatch.delenv("GNNFLOW_WORKSPACE", raising=False)
+    monkeypatch.setattr(hook, "_look", asked)
+    set_connection(monkeypatch, "store", conn_type="aws", login="me", password=SECRET)
+    extra = {"workspace": str(tmp_path / "runs"), "storage_conn_id": "store"}
+    set_connection(monkeypatch, "it", conn_type="dask", host="there", extra=extra)
+    assert DaskHook("it").test_connection()[0]
+    assert seen == [({}, [])]
 
 
 def test_a_storage_connection_of_another_kind_fails_without_a_retry(monkeypatch):
