@@ -90,7 +90,6 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
             task_id="compare",
             name=experiment.name,
             runs=runs,
-            workspace=experiment.runs[0].config.workspace,
             trigger_rule="all_done",
         )
         [dag.get_task(task) for task in runs.values()] >> compare

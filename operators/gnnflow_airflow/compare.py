@@ -31,7 +31,6 @@ class CompareOperator(BaseOperator):
     state of the DAG. It is not tried again: all other tasks have ended.
     """
 
-    template_fields: Sequence[str] = ("workspace",)
     operator_extra_links = (ComparisonLink(),)
 
     def __init__(
@@ -39,7 +38,6 @@ class CompareOperator(BaseOperator):
         *,
         name: str,
         runs: Mapping[str, str],
-        workspace: str,
         dask_conn_id: str | None = None,
         storage_conn_id: str | None = None,
         **options: Any,
@@ -49,7 +47,6 @@ class CompareOperator(BaseOperator):
         self.storage_conn_id = storage_conn_id
         self.name = name
         self.runs = dict(runs)
-        self.workspace = workspace
         self.links: dict[str, str] = {}
         self.files: tuple[Sequence[str], Sequence[str]] | None = None
 
@@ -61,6 +58,7 @@ class CompareOperator(BaseOperator):
     def _compare(self, context: Context) -> dict[str, Any]:
         from gnnflow.graph.errors import GnnflowError
         from gnnflow.stages.comparison import compare_runs
+        from gnnflow.storage.workspace import Workspace
 
         ti, completed, failed = context["ti"], dict[str, str](), dict[str, str]()
         rows = self._rows(ti)
@@ -71,8 +69,10 @@ class CompareOperator(BaseOperator):
                 failed[row.label] = why_unfinished(ti, task, dag=self.dag)
         if not completed:
             raise AirflowFailException(f"no run of this experiment completed:{_listed(failed)}")
+        # of a run, since the config may leave it to the connection of the tasks
+        workspace = Workspace.of(next(iter(completed.values()))).uri
         try:
-            result = compare_runs(rows, completed, name=self.name, workspace=self.workspace, failed=failed)
+            result = compare_runs(rows, completed, name=self.name, workspace=workspace, failed=failed)
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from None
         self.files = tuple(completed.values()), (result.page, result.table, result.runs_table, result.plot)
