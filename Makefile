@@ -21,7 +21,7 @@ INSTALL := UV_FIND_LINKS="$$PIP_FIND_LINKS" $(UV) pip install --quiet --compile-
 NATIVE := $(wildcard native/*)
 
 # The part of the exhaustive tests that `test-slice` runs: K/N, or COMMIT/N for the one that the last commit chooses.
-SLICE ?= COMMIT/12
+SLICE ?= COMMIT/14
 EXHAUSTIVE := (drawn or exhaustive or robustness or slow or distributed or s3 or browser) and not (airflow or gpu or helm)
 
 MUTANT_RINGS ?= test ci all

@@ -16,7 +16,7 @@ from gnnflow.config.experiments import read_experiment
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import run_stage
-from tests.airflow.live.runs import ENDED, LiveRun, in_bucket
+from tests.airflow.live.runs import ENDED, LiveRun, in_bucket, read_parquet
 from tests.airflow.live.services import System, wait_for
 from tests.small_graphs import write_graph
 
@@ -115,7 +115,7 @@ class Retraining:
         pq.write_table(self.partitions[0], self.folder / "first.parquet")
         places = {"tables": str(self.folder), "edges": "first.parquet", "workspace": str(self.folder / "cli")}
         config = config_from_dict({**_retrain_config(**places, **FIRST), "cluster": {"kind": "synchronous"}})
-        return pq.read_table(pipeline.run_quietly(config).predictions)
+        return read_parquet(pipeline.run_quietly(config).predictions)
 
     def champion(self) -> int | None:
         """Return the version that is in service."""

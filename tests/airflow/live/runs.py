@@ -10,6 +10,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import fsspec
 import pyarrow.parquet as pq
 import s3fs
 
@@ -90,7 +91,13 @@ class LiveRun:
         return found["value"]
 
     def predictions(self) -> pa.Table:
-        return pq.read_table(self.xcom("run")["predictions"])
+        return read_parquet(self.xcom("run")["predictions"])
+
+
+def read_parquet(uri: str) -> pa.Table:
+    """Return the table at a path or URL. (pyarrow's own S3 may remember the server of an earlier test.)"""
+    files, path = fsspec.url_to_fs(uri, skip_instance_cache=True)
+    return pq.read_table(path, filesystem=files)
 
 
 class PipelineRun(LiveRun):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -11,7 +10,7 @@ pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflo
 from gnnflow import registry
 from gnnflow.cli.commands import build_app
 from tests.airflow.live.journeys import MODEL, WORSE
-from tests.airflow.live.runs import ENDED
+from tests.airflow.live.runs import ENDED, read_parquet
 from tests.airflow.live.services import wait_for
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.filterwarnings("default"), pytest.mark.timeout(2000)]
@@ -45,11 +44,11 @@ def test_a_worse_model_stays_out_of_service_and_a_rollback_brings_the_former_bac
     assert retraining.champion() == 2
 
     before = by_id(worse.xcom("score")["predictions"])
-    kept = pq.read_table(registry.read_version(*MODEL, 1).predictions)
+    kept = read_parquet(registry.read_version(*MODEL, 1).predictions)
     done = CliRunner().invoke(build_app(), ["models", "rollback", MODEL[1], "--workspace", MODEL[0]])
     assert done.exit_code == 0, done.output
     assert retraining.champion() == 1
-    assert pq.read_table(registry.find_version(*MODEL, "champion").predictions).equals(kept)
+    assert read_parquet(registry.find_version(*MODEL, "champion").predictions).equals(kept)
     worse.clear("score", only_failed=False)
     wait_for("the cleared task", lambda: worse.state() not in ENDED, seconds=200)
     assert worse.wait() == "success"
@@ -61,4 +60,4 @@ def test_a_worse_model_stays_out_of_service_and_a_rollback_brings_the_former_bac
 
 
 def by_id(uri):
-    return pq.read_table(uri).sort_by("id")
+    return read_parquet(uri).sort_by("id")
