@@ -8,6 +8,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+def never() -> bool:
+    """Return False: the work is still wanted. Default of functions that ask whether to stop."""
+    return False
+
+
 _ROUNDS = {
     "need": "find rows for layer",
     "slice": "compute layer",

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gnnflow.graph.errors import Interrupted
 from gnnflow.graph.secrets import mask_secrets
+from gnnflow.graph.variables import variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -181,14 +182,8 @@ def watched(*, as_json: bool) -> Iterator[None]:
 def _quiet_processes() -> Iterator[None]:
     """Silence the warnings of processes that start in the block about resources that a sudden end leaves."""
     said = os.environ.get("PYTHONWARNINGS")
-    os.environ["PYTHONWARNINGS"] = f"{said},{_QUIET}" if said else _QUIET
-    try:
+    with variable("PYTHONWARNINGS", f"{said},{_QUIET}" if said else _QUIET):
         yield
-    finally:
-        if said is None:
-            del os.environ["PYTHONWARNINGS"]
-        else:
-            os.environ["PYTHONWARNINGS"] = said
 
 
 @contextmanager

@@ -20,6 +20,7 @@ import gnnflow
 from gnnflow.config import AddressCluster, OwnCluster
 from gnnflow.graph.errors import ClusterError, GnnflowError, listed
 from gnnflow.mapreduce.preflight import find_problems, refuse_unfit_scheduler
+from gnnflow.progress import never
 from gnnflow.storage.access import release
 from gnnflow.storage.filesystem import join, list_names
 from gnnflow.storage.writing import remove_file, write_atomic
@@ -39,11 +40,6 @@ _LISTED = 20
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _MARKER = re.compile(r"\.seen-([0-9]+)-[0-9a-f]{32}")
 _KEPT_SECONDS = 7 * 24 * 3600  # longer than a stage runs, whose new workers read it
-
-
-def never() -> bool:
-    """Return False: nobody stops this."""
-    return False
 
 
 @dataclass(frozen=True)

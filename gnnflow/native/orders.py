@@ -5,7 +5,7 @@ Shapes: T targets, S sources or rows, E edges, F nodes found, N nodes.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -112,15 +112,13 @@ def cut_pieces(offsets: IntArray, sources: IntArray, ranks: IntArray, *, num_ran
 
     offsets [T + 1] and sources [E]: rows, whose ranks [S] are given. Needs the core.
     """
-    native, offsets, sources, small = _ranked(offsets, sources, ranks, num_ranks)
+    native, ranked = core(), _ranked(offsets, sources, ranks, num_ranks)
+    assert native is not None, "ranks are for kernels of the core"
     num_targets = len(offsets) - 1
     count, met = np.zeros(num_ranks, np.int64), np.empty(num_ranks, np.int64)
     made = [np.empty(size, np.int64) for size in (len(sources), num_targets + 1, num_targets + len(sources) + 1)]
-    addresses = (
-        [array.ctypes.data for array in (offsets, sources)],
-        [array.ctypes.data for array in (count, met, *made)],
-    )
-    pieces = native.gnnflow_pieces(num_targets, *addresses[0], small.ctypes.data, *addresses[1])
+    given = [array.ctypes.data for array in ranked]
+    pieces = native.gnnflow_pieces(num_targets, *given, *(array.ctypes.data for array in (count, met, *made)))
     return CutPieces(made[0], made[1], made[2][: pieces + 1].copy())
 
 
@@ -133,20 +131,25 @@ class RankCounts(NamedTuple):
 
 def count_ranks(offsets: IntArray, sources: IntArray, ranks: IntArray, *, num_ranks: int) -> RankCounts:
     """Count targets and in-edges by the rank of the edges' sources: given as for `cut_pieces`. Needs the core."""
-    native, offsets, sources, small = _ranked(offsets, sources, ranks, num_ranks)
+    native, ranked = core(), _ranked(offsets, sources, ranks, num_ranks)
+    assert native is not None, "ranks are for kernels of the core"
     last, counted = np.full(num_ranks, -1), RankCounts(np.zeros(num_ranks, np.int64), np.zeros(num_ranks, np.int64))
-    addresses = [array.ctypes.data for array in (offsets, sources, small, last, *counted)]
+    addresses = [array.ctypes.data for array in (*ranked, last, *counted)]
     native.gnnflow_count_ranks(len(offsets) - 1, *addresses)
     return counted
 
 
-def _ranked(
-    offsets: IntArray, sources: IntArray, ranks: IntArray, num_ranks: int
-) -> tuple[Any, IntArray, IntArray, npt.NDArray[np.uint16]]:
-    """Return the core and what it takes of edges whose sources have ranks, after checks."""
-    native = core()
-    assert native is not None, "ranks are for kernels of the core"
+class _Ranked(NamedTuple):
+    """Edges whose sources have ranks, as the core takes them: offsets [T + 1], sources [E], ranks [S]."""
+
+    offsets: IntArray
+    sources: IntArray
+    ranks: npt.NDArray[np.uint16]
+
+
+def _ranked(offsets: IntArray, sources: IntArray, ranks: IntArray, num_ranks: int) -> _Ranked:
+    """Return edges as the core takes them, after checks."""
     assert 0 < num_ranks <= np.iinfo(np.uint16).max
     offsets, sources = np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(sources, np.int64)
     assert not len(sources) or 0 <= sources.min() <= sources.max() < len(ranks)
-    return native, offsets, sources, ranks.astype(np.uint16)
+    return _Ranked(offsets, sources, ranks.astype(np.uint16))

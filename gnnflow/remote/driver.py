@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.errors import ClusterError, GnnflowError, MachineError
+from gnnflow.progress import never
 from gnnflow.remote.handover import ABANDONED, Handover, topic_of
-from gnnflow.remote.task_log import Stopped, TaskLog, never
+from gnnflow.remote.task_log import Stopped, TaskLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from gnnflow.progress import figure_text, figure_texts, round_text
+from gnnflow.progress import figure_text, figure_texts, never, round_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,11 +21,6 @@ _MIB = 2**20
 
 class Stopped(BaseException):
     """The work is no longer wanted. Finished tasks stay, so that a later run resumes."""
-
-
-def never() -> bool:
-    """Return False: the work is still wanted."""
-    return False
 
 
 class TaskLog:

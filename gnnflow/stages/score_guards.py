@@ -55,7 +55,7 @@ def _losses(limit: float | None, figures: Figures, drift: ScoreDrift) -> Iterato
         if limit is None or change.name != figures.headline or change.beyond_noise is False or not change.before:
             continue
         relative = (change.now - change.before) / abs(change.before)
-        worse = relative if lower_is_better(change.name.partition(".")[2]) else -relative
+        worse = relative if lower_is_better(change.name) else -relative
         if worse > limit:
             against = f" (compared with {drift.metrics_against})" if drift.metrics_against else ""
             yield "metric", f"{change.text}{against}: {relative:+.1%}, and {limit:.1%} is allowed"

@@ -16,6 +16,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from gnnflow.graph.variables import variable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -65,17 +67,13 @@ def held(name: str) -> Access | None:
 @contextmanager
 def using(access: Access) -> Iterator[None]:
     """Hold it in the block, in this process and those that it starts meanwhile."""
-    before = os.environ.get(VARIABLE)
     hold(access)
-    os.environ[VARIABLE] = json.dumps([vars(each) | {"options": dict(each.options)} for each in _HELD.values()])
     try:
-        yield
+        every = json.dumps([vars(each) | {"options": dict(each.options)} for each in _HELD.values()])
+        with variable(VARIABLE, every):
+            yield
     finally:
         release(access.name)
-        if before is None:
-            del os.environ[VARIABLE]
-        else:
-            os.environ[VARIABLE] = before
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def attempt(context: Context, task: BaseOperator) -> Iterator[None]:
                 "task; nothing to do. If it repeats, give the machine of Airflow's tasks more memory",
                 note,
             )
-        store.set(_NOTE, f"process {os.getpid()} on {socket.gethostname()}, begun {datetime.now(UTC):%H:%M:%S} UTC")
+        store.set(_NOTE, f"{this_process()}, begun {datetime.now(UTC):%H:%M:%S} UTC")
     try:
         yield
     except AirflowSkipException:
@@ -46,6 +46,11 @@ def attempt(context: Context, task: BaseOperator) -> Iterator[None]:
     finally:
         if store is not None:
             store.delete(_NOTE)
+
+
+def this_process() -> str:
+    """Return the name of this process for whoever looks for it later."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def _failure_text(ti: Any, task: BaseOperator, error: Exception) -> str:

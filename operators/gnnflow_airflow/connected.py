@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from typing import TYPE_CHECKING
+
+from gnnflow.graph.variables import variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,7 @@ def connected(dask_conn_id: str | None = None, storage_conn_id: str | None = Non
         if storage := storage_id(storage_conn_id, endpoint):
             stack.enter_context(using(_access(storage)))
         if endpoint is not None and endpoint.workspace:
-            stack.enter_context(_variable(_WORKSPACE, endpoint.workspace))
+            stack.enter_context(variable(_WORKSPACE, endpoint.workspace))
         yield
 
 
@@ -74,16 +75,3 @@ def _access(storage_conn_id: str) -> Access:
 def storage_id(storage_conn_id: str | None, endpoint: DaskEndpoint | None) -> str:
     """Return the id of the storage connection: the task's, else the one that the Dask connection names."""
     return storage_conn_id or (endpoint.storage_conn_id if endpoint else "")
-
-
-@contextlib.contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before

@@ -19,3 +19,15 @@ def defers(*, said: bool | None) -> bool:
     if said is not None:
         return said
     return _VARIABLE not in os.environ or bool(conf.getboolean("operators", "default_deferrable"))
+
+
+def least_seconds() -> float:
+    """Return the least seconds between a task's deferral and its event.
+
+    The process that watches a deferring task may notice its end only at its next heartbeat. Airflow takes an event
+    before that for an unexpected end: the task fails and is retried (apache/airflow#67287).
+    """
+    from airflow.sdk.configuration import conf
+
+    interval: int = conf.getint("workers", "min_heartbeat_interval", fallback=5)
+    return interval + 2.0

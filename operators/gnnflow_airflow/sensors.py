@@ -12,10 +12,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from gnnflow_airflow.data_date import typed_moment
-from gnnflow_airflow.deferring import defers
+from gnnflow_airflow.deferring import defers, least_seconds
 from gnnflow_airflow.reasons import keep_reason
 from gnnflow_airflow.service import as_service
-from gnnflow_airflow.trigger import _least_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -113,7 +112,7 @@ class ModelVersionTrigger(BaseTrigger):  # type: ignore[misc,unused-ignore] # An
         """Yield the version."""
         from gnnflow.graph.errors import GnnflowError
 
-        found, wait = None, max(_least_seconds(), self.seconds)  # the task has just looked
+        found, wait = None, max(least_seconds(), self.seconds)  # the task has just looked
         try:
             while found is None:
                 await asyncio.sleep(wait)

@@ -12,7 +12,6 @@ import contextlib
 import itertools
 import math
 import os
-import socket
 import time
 import uuid
 import warnings
@@ -24,11 +23,13 @@ from gnnflow.graph.errors import ClusterError
 from gnnflow.mapreduce.fit_workers import FitWorkers, asked_of
 from gnnflow.mapreduce.submitting import PREFIX, restart_if_ours
 from gnnflow.mapreduce.submitting import submit as submit_task
+from gnnflow.progress import never
 from gnnflow.remote.driver import drive
 from gnnflow.remote.handover import ABANDONED, HANDED_OVER, TAKEN_OVER, topic_of
-from gnnflow.remote.task_log import SECONDS_BETWEEN, never
+from gnnflow.remote.task_log import SECONDS_BETWEEN
 from gnnflow.storage.access import narrowed
 from gnnflow.storage.documents import digest_of
+from gnnflow_airflow.attempts import this_process
 from gnnflow_airflow.driver_watch import DriverWatch
 
 if TYPE_CHECKING:
@@ -378,7 +379,7 @@ async def _sign_on(client: Client, name: str, say: Callable[[str], None]) -> Non
     """Note in a submission's events who waits for it, and tell the log where somebody did and never left."""
     events = await _answer(say, _all_events, client, name)
     before = [event for event in events if event["kind"] in {_WAITING, _LEFT}]
-    me = f"process {os.getpid()} on {socket.gethostname()}"
+    me = this_process()
     if before and before[-1]["kind"] == _WAITING and await is_known(client, name):
         say(
             f"{before[-1]['by']}, which waited for {name}, is gone, and {me} waits for it now. Nothing was lost and "
@@ -449,7 +450,7 @@ async def _events(client: Client, name: str) -> list[tuple[float, Any]]:
 
 
 async def _report(client: Client, name: str, said: float, say: Callable[[str], None]) -> float:
-    """Report the progress lines after a moment, and return that of the last event.
+    """Report the progress lines after a moment, and return the last event's moment.
 
     Moments, not numbers of events: Dask keeps a thousand of these and forgets the first ones of a long stage.
     """

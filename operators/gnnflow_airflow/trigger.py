@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from gnnflow_airflow.deferring import least_seconds
 from gnnflow_airflow.scheduler_watch import watch_scheduler
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class StageTrigger(BaseTrigger):
             event = {"kind": "failed", "error": "ran past its execution_timeout", "hopeless": False}
         finally:
             airflow.cancel()
-        await asyncio.sleep(_least_seconds() - (time.monotonic() - begin))
+        await asyncio.sleep(least_seconds() - (time.monotonic() - begin))
         yield TriggerEvent(event)
 
     async def on_kill(self) -> None:
@@ -135,15 +136,3 @@ class StageTrigger(BaseTrigger):
         from gnnflow_airflow.hook import DaskHook
 
         return await DaskHook(self.dask_conn_id).aget_conn() if self.dask_conn_id else DaskEndpoint(self.address)
-
-
-def _least_seconds() -> float:
-    """Return the least seconds between a task's deferral and its event.
-
-    The process that watches a deferring task may notice its end only at its next heartbeat. Airflow takes an event
-    before that for an unexpected end: the task fails and is retried (apache/airflow#67287).
-    """
-    from airflow.sdk.configuration import conf
-
-    interval: int = conf.getint("workers", "min_heartbeat_interval", fallback=5)
-    return interval + 2.0

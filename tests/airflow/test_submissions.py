@@ -33,6 +33,7 @@ from gnnflow_airflow import submissions
 from gnnflow_airflow.hook import DaskHook
 from gnnflow_airflow.stages import TrainOperator
 from gnnflow_airflow.trigger import StageTrigger
+from tests.airflow.live.services import wait_for
 from tests.airflow.running import TRAIN, Quiet
 from tests.mapreduce.foreign_cluster import foreign_cluster
 from tests.small_graphs import graph_config, write_graph
@@ -512,11 +513,9 @@ def test_a_driver_that_nobody_takes_over_stops_and_whoever_comes_later_submits_i
         task = task_of(cluster, epochs=10_000)
         submission = submissions.Submission.new("train", task._read_config().model_dump(mode="json"))
         assert submit(cluster, submission, say=said.append, patience=1)["kind"] == "unfinished"
-        end = time.monotonic() + 60
-        while "abandoned" not in (kinds := kinds_on(cluster, submission.name)):
-            assert "finished" not in kinds
-            assert time.monotonic() < end, kinds
-            time.sleep(0.2)
+        ends = {"abandoned", "finished"}
+        ended = wait_for("the driver's end", lambda: ends & {*kinds_on(cluster, submission.name)}, seconds=60)
+        assert ended == {"abandoned"}
         assert running_on(cluster) == []
         assert submit(cluster, submission, say=said.append, patience=0)["kind"] == "unfinished"
         assert running_on(cluster) == [submission.name]

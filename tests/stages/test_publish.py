@@ -185,7 +185,8 @@ def test_a_model_of_earlier_tables_replaces_none_of_later_ones(graph: Path) -> N
     # the day of the champion's tables, with an hour: the same tables, made again
     again = {"date": "2026-03-05T03:00"}
     assert published(config_of(graph, {**GOOD, "epochs": 13}, publish=again)).promoted
-    assert "stays: its tables" not in published(config_of(graph, {**BAD, "epochs": 2}, publish={"date": "2026-03-05"})).reason
+    same_day = published(config_of(graph, {**BAD, "epochs": 2}, publish={"date": "2026-03-05"}))
+    assert "stays: its tables" not in same_day.reason
     # without a date nothing is known of its tables
     assert "on the same targets" in published(config_of(graph, {**GOOD, "epochs": 14})).reason
 
