@@ -4,9 +4,9 @@
     python benchmarks/scoring.py --nodes 100000 --edges 1000000 --forms mapped,features         # AGL's table 5
 
 An untrained model of 2 layers: GraphSAGE of 64, GAT of 4 heads of 16. Forms: `mapped`, GraphInfer whose tasks map each
-other's files; `sent`, GraphInfer that sends rows; `features`, GraphFlat over all nodes, then each shard forwarded in
-batches by one task; `inline`, the same in AGL's layout, a GraphFeature per node. --fanout 15,10 samples, before what is
-measured; by default every in-edge is read.
+other's files; `sent`, GraphInfer that sends rows; `float16`, the same with `infer.rows: float16`; `features`, GraphFlat
+over all nodes, then each shard forwarded in batches by one task; `inline`, the same in AGL's layout, a GraphFeature per
+node. --fanout 15,10 samples, before what is measured; by default every in-edge is read.
 
 Each form runs in a separate process with its workers, which have run everything once before; DGL has the graph in
 memory in CSC form, and as many threads. gnnflow begins at the files of the store and ends with predictions on disk.
@@ -32,7 +32,7 @@ from harness import DGL, FOLDER, Benchmark, Chosen, Found, Option, cell, folder_
 from minibatch import write_npz
 
 from gnnflow.cluster import Cluster
-from gnnflow.config import config_from_dict, model_from_dict
+from gnnflow.config import RowKind, config_from_dict, model_from_dict
 from gnnflow.executions.minibatch import forward
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.blocks import build_minibatch, new_scratch
@@ -54,7 +54,7 @@ from gnnflow.stages.running import make_artifact
 from gnnflow.storage.writing import remove_tree
 
 MODELS: dict[str, dict[str, Any]] = {"sage": {"hidden": 64}, "gat": {"hidden": 16, "heads": 4}}
-FORMS = "mapped", "sent", "features", "inline"
+FORMS = "mapped", "sent", "float16", "features", "inline"
 LAYERS, OUTPUTS, BATCH = 2, 16, 1024
 
 
@@ -99,7 +99,8 @@ def untrained_job(
 
 def infer(job: InferJob, runner: RoundRunner, chosen: Chosen) -> None:
     """Score all nodes with GraphInfer."""
-    run_rounds(replace(job, exchange=Exchange(mapped=chosen.form == "mapped")), runner)
+    rows: RowKind = "float16" if chosen.form == "float16" else "float32"
+    run_rounds(replace(job, exchange=Exchange(mapped=chosen.form == "mapped"), rows=rows), runner)
 
 
 def by_features(job: InferJob, runner: RoundRunner, chosen: Chosen) -> None:
@@ -141,7 +142,7 @@ def workers_of(cluster: Cluster) -> Iterator[Callable[[Callable[[], float]], flo
 
 def scored(chosen: Chosen) -> Found:
     """Score all nodes several times, and return seconds, processor seconds and the peak memory of all processes."""
-    way = infer if chosen.form in {"mapped", "sent"} else by_features
+    way = infer if chosen.form in {"mapped", "sent", "float16"} else by_features
     times, spent, work = [], [], str(Path(chosen.folder) / "work")
     config = context_of(chosen).config
     with Cluster(config.cluster) as cluster, workers_of(cluster) as over_all:

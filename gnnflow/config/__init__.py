@@ -51,7 +51,7 @@ from gnnflow.config.partition_section import (
 )
 from gnnflow.config.pipelines import PIPELINES
 from gnnflow.config.root import Config
-from gnnflow.config.sections import FlatConfig, GuardsConfig, InferConfig, PublishConfig, RecommendConfig
+from gnnflow.config.sections import FlatConfig, GuardsConfig, InferConfig, PublishConfig, RecommendConfig, RowKind
 from gnnflow.config.stages import STAGES, Stage
 from gnnflow.config.task_section import (
     DegreeNegatives,
@@ -147,6 +147,7 @@ __all__ = [
     "RandomSplit",
     "RangePartition",
     "RecommendConfig",
+    "RowKind",
     "SAGEConfig",
     "Sampling",
     "ScheduleConfig",

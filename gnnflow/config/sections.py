@@ -62,6 +62,10 @@ class FlatConfig(Section):
         return raw
 
 
+RowKind = Literal["float32", "float16", "bfloat16"]
+"""The number format of a layer's rows on their way between partitions."""
+
+
 class InferConfig(Section):
     """Layer-wise scoring of the whole graph or a part of it."""
 
@@ -83,6 +87,11 @@ class InferConfig(Section):
     sampling: Literal["same", "none"] = Field(
         "same",
         description="same uses the neighbours training saw; none uses every in-edge, in both paths of the certificate.",
+    )
+    rows: RowKind = Field(
+        "float32",
+        description="How a layer's rows travel between partitions: float16 and bfloat16 round each number, in half the "
+        "bytes, and the certificate then allows 1e-2 or 5e-2. Rows that tasks map, on one machine, are rounded alike.",
     )
 
 

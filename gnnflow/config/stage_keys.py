@@ -186,7 +186,9 @@ def _has_bare_type(graph: GraphConfig) -> bool:
 
 def infer(config: Config) -> Keys:
     """Return the keys of scoring."""
-    infer = config.infer.model_dump(mode="json", exclude={"device"}) | _device_key(config.scoring_device)
+    # The default form of rows adds no key.
+    left_out = {"device", "rows"} if config.infer.rows == "float32" else {"device"}
+    infer = config.infer.model_dump(mode="json", exclude=left_out) | _device_key(config.scoring_device)
     return {"infer": infer, "fanouts": _fanouts(config, config.model.layers)} | _hub_key(config)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from gnnflow.executions.sliced import Gathered, kept_terms
 from gnnflow.infer.arrival import OwnRows, PartRows
 from gnnflow.infer.reads import layer_reads
+from gnnflow.infer.row_form import from_column
 from gnnflow.infer.sending import carried_layers
 from gnnflow.mapreduce.exchange import fetching
 from gnnflow.storage.columns import to_matrix
@@ -77,7 +78,7 @@ class ExchangedRows:
         packed[room:begin] = rows
         for _ in range(int(arrival.at_once.sum())):
             for chunk in next(self.pieces)["row"].chunks:
-                packed[begin : begin + len(chunk)] = to_matrix(chunk)
+                packed[begin : begin + len(chunk)] = from_column(chunk, self.at.job.rows)
                 begin += len(chunk)
         assert begin == len(packed), "as many rows come as were asked for"
         return layout.unpack(packed)
@@ -94,7 +95,8 @@ class ExchangedRows:
         layout = self.at.plans[arrival.relation].source
         for owner in arrival.by_rows.tolist():
             block, targets = reads.of_owner(owner, every=every)
-            yield PartRows(layout.unpack(to_matrix(next(self.pieces)["row"])), block, targets)
+            rows = from_column(next(self.pieces)["row"], self.at.job.rows)
+            yield PartRows(layout.unpack(rows), block, targets)
 
     def states(self, arrival: Arrival, reads: LayerReads, own: TermArrays) -> Iterator[TermArrays]:
         """Yield the states of each partition of `by_states`."""

@@ -18,14 +18,12 @@ from gnnflow.native import core
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gnnflow.config import Device
+    from gnnflow.config import Device, RowKind
     from gnnflow.graph.labels import LabelKind
     from gnnflow.graph.run_facts import Decision
     from gnnflow.graph.sampling import Fanout
     from gnnflow.infer.choice import LayerBytes
     from gnnflow.neighbors.selected import Neighbors
-
-PARITY_LIMIT = 1e-4
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class InferJob:
     label_kind: of what the model learned, class_names: of its classes, where they have names. scores_edges: targets are
     edges, scored from the embeddings of their ends; all nodes are then computed.
     device: where slices are computed, see `infer.device`. A device of the model that it loads computes its slices.
-    decision: the model's decision between classes, if any.
+    decision: the model's decision between classes, if any. rows: how rows travel, see `row_form.py`.
     exchange: how partitions send to each other. hub_threshold: in-edges of a target above which `hubs.py` splits them;
     None: never.
     """
@@ -55,6 +53,7 @@ class InferJob:
     exchange: Exchange = field(default_factory=Exchange)
     hub_threshold: int | None = None
     decision: Decision | None = None
+    rows: RowKind = "float32"
 
     @property
     def mapped(self) -> bool:

@@ -18,6 +18,7 @@ from gnnflow.graph.arrays import distinct
 from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
 from gnnflow.infer.choice import PairCounts
+from gnnflow.infer.row_form import to_column
 from gnnflow.infer.states import choose_for
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.storage.columns import from_matrix, to_matrix, to_numpy
@@ -109,7 +110,7 @@ class RelationTask:
         by_rows = ~np.isin(sends.destination, [each.index for each in takers])
         # the rows asked for, partition by partition; each is copied for one partition at a time
         picked = np.searchsorted(terms.rows, sends.rows[by_rows])
-        table = pa.table({"row": from_matrix(terms.packed)})
+        table = pa.table({"row": to_column(terms.packed, self.job.rows)})
         sent = Emit(self.channel("source"), table, sends.destination[by_rows], picked=picked)
         if not takers:
             return (sent,)

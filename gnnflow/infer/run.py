@@ -43,8 +43,10 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     """Run GraphInfer over every partition. Raises ScoringError where a target's result is not finite."""
     parts, layers = job.neighbors.store.num_partitions, job.num_layers
     leaves = job.neighbors.store.facts.leaves_of_relations
-    sends = states.layer_bytes(job.load_model(), leaves=leaves, columns=job.edge_columns)
-    widest = max(sum(relation.row for relation in layer) for layer in sends)
+    bytes_of = partial(states.layer_bytes, job.load_model(), leaves=leaves, columns=job.edge_columns)
+    sends = bytes_of(rows=job.rows)
+    # mapped rows have 4 bytes a number, however they would travel
+    widest = max(sum(relation.row for relation in layer) for layer in bytes_of())
     mapped_bytes = widest * job.neighbors.store.book.num_nodes
     way = way_in(runner, mapped_bytes=mapped_bytes, asked=job.exchange.mapped)
     job = replace(job, exchange=replace(job.exchange, layers=sends, mapped=way.mapped))
@@ -118,7 +120,8 @@ def _check_finite(records: Sequence[TaskRecord], job: InferJob) -> None:
         f"for example of node {broken[0]['example']}",
         where="infer",
         fix="Nothing was published. Look for extreme features or edge weights at these nodes and their in-neighbours, "
-        "labelled or not: float32 ends at 3.4e38. graph.normalize: standard scales features.",
+        "labelled or not: float32 ends at 3.4e38, and float16 (infer.rows) at 65,504. graph.normalize: standard scales "
+        "features.",
     )
 
 

@@ -9,7 +9,7 @@ Shapes: N rows computed here, n of a run, K packed width of source terms.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from gnnflow.graph.arrays import distinct
 from gnnflow.infer import hub_edges, hubs
 from gnnflow.infer.need import Sends, rows_among, rows_of_layer, sends_of
 from gnnflow.infer.relation_task import PackedRows, RelationTask
+from gnnflow.infer.row_form import rounded
 from gnnflow.infer.target_states import send_targets
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.mapped import Kept
@@ -144,12 +145,26 @@ class Sending:
         """Return a function that gives a relation's terms of rows: computed for all at once, where they are kept."""
 
         def terms_at(places: IntArray | slice) -> SliceTerms:
-            return term_slice(task.model, self.layer - 1, task.relation, h=h[places], nodes=nodes.take(places))
+            terms = term_slice(task.model, self.layer - 1, task.relation, h=h[places], nodes=nodes.take(places))
+            return self._rounded(terms, task.model)
 
         if not self.job.keeps_terms:
             return lambda wanted: terms_at(np.searchsorted(rows, wanted))
         terms = terms_at(slice(None))
         return lambda wanted: terms if wanted is rows else terms.take(np.searchsorted(rows, wanted))
+
+    def _rounded(self, terms: SliceTerms, model: Model) -> SliceTerms:
+        """Return terms whose source terms have the numbers that travel.
+
+        Targets that keep their terms keep one array where a target term has the rows of a source term.
+        """
+        if self.job.rows == "float32":
+            return terms
+        source = {name: rounded(each, self.job.rows) for name, each in terms.source.items()}
+        if not self.job.keeps_terms:
+            return replace(terms, source=source)
+        stays = kept_terms(model, self.layer - 1)
+        return stays.whole(source, stays.of(terms.target))
 
 
 def carried_layers(model: Model, layer: int, job: InferJob) -> list[int]:

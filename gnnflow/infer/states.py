@@ -20,12 +20,14 @@ import pyarrow as pa
 from gnnflow.executions.plan import plan_layers
 from gnnflow.graph.run_facts import Sent
 from gnnflow.infer.choice import LayerBytes, PairCounts, choose, needs_counts, takes_pieces
+from gnnflow.infer.row_form import number_bytes
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.storage.columns import from_matrix, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gnnflow.config import RowKind
     from gnnflow.executions.plan import EdgeColumns, RelationPlan
     from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.infer.choice import Choice
@@ -51,7 +53,9 @@ class Plan:
     by_pieces: bool
 
 
-def layer_bytes(model: Model, *, leaves: Sequence[int], columns: EdgeColumns) -> tuple[tuple[LayerBytes, ...], ...]:
+def layer_bytes(
+    model: Model, *, leaves: Sequence[int], columns: EdgeColumns, rows: RowKind = "float32"
+) -> tuple[tuple[LayerBytes, ...], ...]:
     """Return each layer's bytes per source and per target in each relation. leaves: of the edges of each relation.
 
     Rows alone are sent, and taken all at once, where edges have leaves: an edge is then whole at its target's owner,
@@ -59,7 +63,7 @@ def layer_bytes(model: Model, *, leaves: Sequence[int], columns: EdgeColumns) ->
     """
 
     def of(plan: RelationPlan, leaves: int) -> LayerBytes:
-        row = _FLOAT_BYTES * plan.source.width
+        row = number_bytes(rows) * plan.source.width
         if leaves != 1 or not plan.merges:
             return LayerBytes(row, None, merges=False)
         state, read = (_FLOAT_BYTES * layout.width for layout in (plan.state_layout, plan.read))

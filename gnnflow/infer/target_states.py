@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from gnnflow.infer.need import sends_of
 from gnnflow.infer.relation_task import PackedRows, RelationTask, rows_of
+from gnnflow.infer.row_form import from_column
 from gnnflow.infer.states import plans_of
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
@@ -59,5 +60,6 @@ def make_states(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskO
             received = inbox.pieces(task.channel("target"), tasks=tasks)
             targets = [reads.unpack(to_matrix(piece["row"])) for piece in received]
             kept = inbox.read(task.channel("kept"), tasks=(index,))
-            emits.append(task.send_states(PackedRows(rows_of(takers), to_matrix(kept["row"])), takers, targets))
+            terms = PackedRows(rows_of(takers), from_column(kept["row"], job.rows))
+            emits.append(task.send_states(terms, takers, targets))
     return TaskOutput(emits=tuple(emits))

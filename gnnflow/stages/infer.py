@@ -2,8 +2,9 @@
 
 The certificate scores random targets a second time by the path that training takes: GraphFlat cuts their k-hop
 neighbourhoods and the mini-batch execution runs on them, or the global-batch execution runs on all nodes that reach
-them, if it trained the model. If the two differ by more than 1e-4, or one of them is NaN, nothing is published. Both
-paths read the same neighbours: as in training, or all of them if `infer.sampling` is `none`; the facts say which.
+them, if it trained the model. If the two differ by more than 1e-4 (more where `infer.rows` rounds rows), or one of them
+is NaN, nothing is published. Both paths read the same neighbours: as in training, or all of them if `infer.sampling` is
+`none`; the facts say which.
 """
 
 from __future__ import annotations
@@ -158,6 +159,7 @@ def _job(run: StageRun, model: str, learned: Learned) -> InferJob:
         label_kind=learned.label_kind,
         class_names=learned.class_names,
         decision=read_decision(model),
+        rows=infer.rows,
         targets="all" if infer.targets == "all" else tuple(SPLITS.index(split) for split in infer.targets),
         embeddings=infer.embeddings,
         parity_samples=infer.parity_samples,
@@ -178,21 +180,22 @@ def _certify(
 
     again: scores targets, given by dense id, by the path that trained the model.
     """
-    from gnnflow.infer.job import PARITY_LIMIT
+    from gnnflow.infer.row_form import PARITY_LIMITS
 
+    limit = PARITY_LIMITS[job.rows]
     if not scored:
-        return Parity(0, None, PARITY_LIMIT, "nothing")
+        return Parity(0, None, limit, "nothing")
     unit = None if job.scores_edges else job.neighbors.store.facts.label_unit
     least = 1.0 if unit is None else unit.deviation
     difference = largest_difference(scored, again(np.array(sorted(scored))), least=least)
-    if not difference <= PARITY_LIMIT:
+    if not difference <= limit:
         raise ParityError(
-            f"GraphInfer and the k-hop path differ by {difference:.3g} on {len(scored)} targets, over {PARITY_LIMIT}",
+            f"GraphInfer and the k-hop path differ by {difference:.3g} on {len(scored)} targets, over {limit}",
             where=job.artifact,
             fix="Nothing was published. A custom layer may keep state between calls or mix rows of a batch.",
         )
     compared: Compared = "all edges" if trained_on_sample and job.neighbors.sampling.takes_every else "like training"
-    return Parity(len(scored), difference, PARITY_LIMIT, compared)
+    return Parity(len(scored), difference, limit, compared)
 
 
 def largest_difference(

@@ -30,6 +30,7 @@ from tests.contracts.test_graphinfer import MODELS, SAMPLINGS, prepare, stored
 from tests.infer import test_typed as typed
 
 if TYPE_CHECKING:
+    from gnnflow.config import RowKind
     from gnnflow.infer.job import InferJob
 
 EXCHANGES = [
@@ -39,6 +40,7 @@ EXCHANGES = [
     Exchange("states", "every piece"),
     Exchange("states", "no piece"),
 ]
+ROWS: list[RowKind] = ["float32", "float16", "bfloat16"]
 
 
 def both_ways(job: InferJob, folder: Path) -> list[Any]:
@@ -60,6 +62,7 @@ def test_both_ways_give_the_same_bytes(drawn: st.DataObject) -> None:
     )
     targets, exchange = drawn.draw(st.sampled_from(["all", (2,)])), drawn.draw(st.sampled_from(EXCHANGES))
     least = drawn.draw(st.sampled_from([1, sending._LEAST_PIECE_BYTES]))
+    rows = drawn.draw(st.sampled_from(ROWS))
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sending, "_LEAST_PIECE_BYTES", least)
         job = prepare(
@@ -70,7 +73,7 @@ def test_both_ways_give_the_same_bytes(drawn: st.DataObject) -> None:
             targets=targets,
             embeddings=targets != "all",
         )
-        sent, kept = both_ways(replace(job, exchange=exchange), Path(folder))
+        sent, kept = both_ways(replace(job, exchange=exchange, rows=rows), Path(folder))
     assert sent == kept
 
 
@@ -115,9 +118,10 @@ def test_both_ways_give_the_same_bytes_on_typed_graphs(drawn: st.DataObject) -> 
         drawn.draw(st.sampled_from(EXCHANGES)),
     )
     partitions, targets = drawn.draw(st.sampled_from([1, 3])), drawn.draw(st.sampled_from(["all", (2,)]))
+    rows = drawn.draw(st.sampled_from(ROWS))
     with TemporaryDirectory() as folder:
         job = typed.prepare(Path(folder), kind, sampling=sampling, partitions=partitions, targets=targets)
-        sent, kept = both_ways(replace(job, exchange=exchange), Path(folder))
+        sent, kept = both_ways(replace(job, exchange=exchange, rows=rows), Path(folder))
     assert sent == kept
 
 
