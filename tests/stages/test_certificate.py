@@ -103,6 +103,15 @@ def test_a_layer_that_behaves_is_certified(trained: Config) -> None:
     assert (parity.samples, parity.compared) == (60, "like training")
 
 
+def test_rounded_rows_are_certified_with_their_own_limit(trained: Config) -> None:
+    """Finds a config's form of rows that scoring does not take, or that the certificate holds to float32's limit."""
+    rounded = trained.model_copy(update={"infer": trained.infer.model_copy(update={"rows": "bfloat16"})})
+    parity = infer(rounded).parity
+    assert parity.limit == 5e-2
+    assert parity.max_difference is not None
+    assert infer(trained).parity.limit < parity.max_difference < parity.limit
+
+
 def test_a_layer_that_keeps_state_between_calls_is_refused(trained: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Counting, "added", 0.01)
     with pytest.raises(ParityError, match=r"differ by .* on 60 targets.* keep state between calls"):
