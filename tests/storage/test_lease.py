@@ -16,25 +16,11 @@ import pytest
 from gnnflow.progress import Silent
 from gnnflow.storage import lease
 from gnnflow.storage.writing import create_exclusive, remove_tree, write_atomic
+from tests.clock import Clock
 from tests.hearing import Heard
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-class Clock:
-    """A clock that only sleep moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        """Return the seconds slept so far."""
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        """Sleep, as far as this clock shows."""
-        self.now += seconds
 
 
 @pytest.fixture
