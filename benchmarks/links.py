@@ -87,7 +87,7 @@ def _links(config: Config, store: GraphStore, flat: Any) -> Links:
     parts = range(store.num_partitions)
     edges = [store.edges(part, ["src", "dst"]) for part in parts]
     ends = [np.concatenate([to_numpy(each[name]) for each in edges]) for name in ("src", "dst")]
-    tables = [features_of(store.nodes(part, store.feature_columns), store.facts.features) for part in parts]
+    tables = [features_of(store.nodes(part, store.feature_columns_of(0)), store.facts.features) for part in parts]
     features = FeatureTensors.joined(
         [
             FeatureTensors(

@@ -43,57 +43,60 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
         tags=["gnnflow", "experiment"],
         user_defined_macros={"first_prepared": first_prepared},
     ) as dag:
-        grid, told = Grid(experiment), {"rows": [asdict(row) for row in experiment.rows], "digest": experiment.digest}
-        options = {"pool": POOL} if POOL else {}
-        prepares = [
-            PrepareOperator(
-                task_id=run_id(run),
-                task_display_name=run.label,
-                task_group=grid.preparation,
-                values=run.values,
-                source=experiment.source,
-                experiment=told,
-                retries=0,
-            )
-            for run in experiment.runs
-        ]
-        sharing: dict[str, list[PlannedRun]] = {}
-        for run in experiment.runs:
-            for stage in run.stages:
-                sharing.setdefault(run.key(stage), []).append(run)
-        by_label = {run.label: prepare for run, prepare in zip(experiment.runs, prepares, strict=True)}
-        prepared = PreparedRuns(grid, by_label)
-        known: dict[str, StageOperator] = {}
-        runs: dict[str, str] = {}
-        for prepare, run in zip(prepares, experiment.runs, strict=True):
-            group, before, last = grid.group(run), None, None
-            for number, stage in enumerate(run.stages):
-                readers = sharing[key := run.key(stage)]
-                begin = prepared.task(readers, before=stage)
-                if key not in known:
-                    is_shared = number < run.stages.index("train")
-                    task = known[key] = operator_of(stage)(
-                        task_id=shared_id(stage, run) if is_shared else stage,
-                        task_display_name=grid.label(stage, readers) if is_shared else stage,
-                        task_group=grid.before_training if is_shared else group,
-                        config=prepared.config(readers),
-                        **options,
-                    )
-                    if begin is not last:
-                        begin >> task
-                    if before is not None:
-                        before >> task
-                before, last = known[key], begin
-            assert before is not None
-            runs[prepare.task_id] = before.task_id
-        compare = CompareOperator(
-            task_id="compare",
-            name=experiment.name,
-            runs=runs,
-            trigger_rule="all_done",
-        )
-        [dag.get_task(task) for task in runs.values()] >> compare
+        grid = Grid(experiment)
+        prepares = prepare_tasks(experiment, grid)
+        last = last_tasks(experiment, grid, prepares)
+        runs = {prepare.task_id: task.task_id for prepare, task in zip(prepares, last, strict=True)}
+        last >> CompareOperator(task_id="compare", name=experiment.name, runs=runs, trigger_rule="all_done")
     return dag
+
+
+def prepare_tasks(experiment: Experiment, grid: Grid) -> list[PrepareOperator]:
+    """Return the task that prepares each run. Each stores the rows of all runs, for the comparison."""
+    told = {"rows": [asdict(row) for row in experiment.rows], "digest": experiment.digest}
+    return [
+        PrepareOperator(
+            task_id=run_id(run),
+            task_display_name=run.label,
+            task_group=grid.preparation,
+            values=run.values,
+            source=experiment.source,
+            experiment=told,
+            retries=0,
+        )
+        for run in experiment.runs
+    ]
+
+
+def last_tasks(experiment: Experiment, grid: Grid, prepares: list[PrepareOperator]) -> list[StageOperator]:
+    """Make the tasks of all stages, once where runs share them, and return the last one of each run."""
+    sharing: dict[str, list[PlannedRun]] = {}
+    for run in experiment.runs:
+        for stage in run.stages:
+            sharing.setdefault(run.key(stage), []).append(run)
+    by_label = {run.label: prepare for run, prepare in zip(experiment.runs, prepares, strict=True)}
+    prepared = PreparedRuns(grid, by_label)
+    known: dict[str, StageOperator] = {}
+    for run in experiment.runs:
+        group, before, last = grid.group(run), None, None
+        for number, stage in enumerate(run.stages):
+            readers = sharing[key := run.key(stage)]
+            begin = prepared.task(readers, before=stage)
+            if key not in known:
+                is_shared = number < run.stages.index("train")
+                task = known[key] = operator_of(stage)(
+                    task_id=shared_id(stage, run) if is_shared else stage,
+                    task_display_name=grid.label(stage, readers) if is_shared else stage,
+                    task_group=grid.before_training if is_shared else group,
+                    config=prepared.config(readers),
+                    **({"pool": POOL} if POOL else {}),
+                )
+                if begin is not last:
+                    begin >> task
+                if before is not None:
+                    before >> task
+            before, last = known[key], begin
+    return [known[run.key(run.stages[-1])] for run in experiment.runs]
 
 
 for uri in list_yaml_files(FOLDER):

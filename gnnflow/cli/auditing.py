@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from gnnflow.cli.options import AsJson, RunName, WorkspaceOption, show
+from gnnflow.cli.options import AsJson, RunName, WorkspaceOption, show_lines
 
 
 def audit(
@@ -17,10 +17,6 @@ def audit(
     from gnnflow.api import calls
 
     found = calls.audit(run_uri, workspace=workspace)
-    if as_json:
-        show(found.summary(), as_json=True)
-    else:
-        for line in found.lines():
-            typer.echo(line)
+    show_lines(found.summary, found.lines, as_json=as_json)
     if found.broken:
         raise typer.Exit(1)

@@ -28,6 +28,7 @@ from gnnflow.cli.options import (
     listener,
     perform,
     show,
+    show_lines,
 )
 from gnnflow.cli.tables import generate_app, import_tables
 from gnnflow.config import STAGES
@@ -271,11 +272,7 @@ def recommend(
         workspace=workspace,
         progress=listener(),
     )
-    if as_json:
-        show(found.summary(), as_json=True)
-        return
-    for line in found.lines():
-        typer.echo(line)
+    show_lines(found.summary, found.lines, as_json=as_json)
 
 
 def report(
@@ -355,11 +352,7 @@ def plan(
     from gnnflow.api import calls
 
     forecast = calls.plan(config, overrides=overrides or (), workspace=workspace, seconds=seconds, progress=listener())
-    if as_json:
-        show(forecast.as_json(), as_json=True)
-        return
-    for line in forecast.lines():
-        typer.echo(line)
+    show_lines(forecast.as_json, forecast.lines, as_json=as_json)
 
 
 def score_pairs(
@@ -444,8 +437,4 @@ def compare(
     from gnnflow.api import calls
 
     found = calls.compare(*compared, workspace=workspace)
-    if as_json:
-        show(found.as_json(), as_json=True)
-        return
-    for line in found.lines():
-        typer.echo(line)
+    show_lines(found.as_json, found.lines, as_json=as_json)

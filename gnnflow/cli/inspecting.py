@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gnnflow.cli.options import AsJson, Overrides, RunName, WorkspaceOption, show
+from gnnflow.cli.options import AsJson, Overrides, RunName, WorkspaceOption, show, show_lines
 from gnnflow.config.deployment import default_workspace, refuse_unusable
 from gnnflow.storage.filesystem import absolute
 
@@ -49,11 +49,7 @@ def explain(
     from gnnflow.api import calls
 
     found = calls.explain(config, node, of=of, overrides=overrides or (), workspace=workspace)
-    if as_json:
-        show(found.as_json(), as_json=True)
-        return
-    for line in found.lines():
-        typer.echo(line)
+    show_lines(found.as_json, found.lines, as_json=as_json)
 
 
 def costs(

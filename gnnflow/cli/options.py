@@ -10,7 +10,7 @@ import typer
 from gnnflow.cli import stopping
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from gnnflow.api.performing import Listener
     from gnnflow.stages.base import StageResult
@@ -55,3 +55,12 @@ def show(summary: Mapping[str, Any], *, as_json: bool) -> None:
         return
     for key, value in summary.items():
         typer.echo(f"{key:20} {value}")
+
+
+def show_lines(document: Callable[[], Mapping[str, Any]], lines: Callable[[], Iterable[str]], *, as_json: bool) -> None:
+    """Print what a command found: one JSON object, or its lines."""
+    if as_json:
+        show(document(), as_json=True)
+        return
+    for line in lines():
+        typer.echo(line)

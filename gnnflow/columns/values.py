@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.arrays import Array, BoolArray, IntArray
-from gnnflow.storage.columns import combine, to_numpy
+from gnnflow.storage.columns import combine, plain_values, to_numpy
 from gnnflow.storage.user_tables import holds_lists, holds_text
 
 Column = Any  # pa.Array: pyarrow ships no complete types
@@ -65,7 +65,7 @@ class Readings(NamedTuple):
 
 def numbers_of(column: Column, decimal: str = "") -> Readings:
     """Return a column of numbers, times, or text of numbers. decimal: comma or point, for text of amounts."""
-    column = _decoded(column)
+    column = plain_values(column)
     if not holds_text(column.type):
         return Readings(floats_of(column).astype(np.float64), np.zeros(len(column), bool))
     text = _trimmed(column)
@@ -99,7 +99,7 @@ def times_of(column: Column, form: str = "") -> Readings:
 
     form: of text in another form than ISO's, as strptime writes it.
     """
-    column = _decoded(column)
+    column = plain_values(column)
     if not holds_text(column.type):
         return Readings(floats_of(column).astype(np.float64), np.zeros(len(column), bool))
     text = _trimmed(column)
@@ -129,10 +129,6 @@ def _parsed_times(text: Column, form: str) -> Column:
     return pc.if_else(is_same, times, pa.scalar(None, times.type))
 
 
-def _decoded(column: Column) -> Column:
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
 def _trimmed(column: Column) -> Column:
     text = pc.utf8_trim_whitespace(combine(column).cast(pa.large_string()))
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
@@ -143,7 +139,7 @@ def texts_of(column: Column) -> Column:
 
     A whole number is written without a point, so integers that became floats stay the same values.
     """
-    column = _decoded(column)
+    column = plain_values(column)
     found = column.type
     if holds_text(found):
         text = combine(column).cast(pa.large_string())

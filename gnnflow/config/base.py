@@ -82,9 +82,8 @@ def _refuse_boolean(value: Any) -> Any:
 
 
 def _refuse_unusable(uri: str) -> str:
-    text, fix = location_problem(uri)
-    if text:
-        raise problem(text, fix=fix)
+    if found := location_problem(uri):
+        raise problem(found.text, fix=found.fix)
     return uri
 
 

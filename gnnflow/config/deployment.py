@@ -22,6 +22,7 @@ import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.secrets import find_secret
@@ -129,28 +130,36 @@ def default_workspace() -> str:
     return Deployment.here().workspace
 
 
-def location_problem(uri: str) -> tuple[str, str]:
-    """Return the problem of an invalid path or URL, and its fix; two empty texts for a valid one."""
+class LocationProblem(NamedTuple):
+    """Why a path or URL is invalid, and what to do."""
+
+    text: str
+    fix: str
+
+
+def location_problem(uri: str) -> LocationProblem | None:
+    """Return the problem of an invalid path or URL; None for a valid one."""
     if any(ord(letter) < ord(" ") or letter == "\x7f" for letter in uri):
-        return "holds a control character", "Write the path without it."
+        return LocationProblem("holds a control character", "Write the path without it.")
     if _NO_PLACE.fullmatch(uri) or _ONE_SLASH.match(uri):
-        return "names a scheme and no place", "Write scheme://bucket/path, or a path."
+        return LocationProblem("names a scheme and no place", "Write scheme://bucket/path, or a path.")
     if "${" in uri:
-        return "holds a variable, and variables are read in files and --set only", "Write the value itself."
+        return LocationProblem(
+            "holds a variable, and variables are read in files and --set only", "Write the value itself."
+        )
     if found := find_secret(uri):
         fix = (
             "Remove it and give it to the storage library through the environment "
             "(for s3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile)."
         )
-        return f"holds {found}, which would be copied into every run's record", fix
-    return "", ""
+        return LocationProblem(f"holds {found}, which would be copied into every run's record", fix)
+    return None
 
 
 def refuse_unusable(uri: str, *, where: str) -> None:
     """Raise ConfigError for an invalid path or URL."""
-    problem, fix = location_problem(uri)
-    if problem:
-        raise ConfigError(f"{uri!r} {problem}", where=where, fix=fix)
+    if found := location_problem(uri):
+        raise ConfigError(f"{uri!r} {found.text}", where=where, fix=found.fix)
 
 
 def anchored(uri: str) -> str:

@@ -109,7 +109,7 @@ def _with_value(held: Mapping[str, Any], keys: _Keys, value: Any) -> dict[str, A
 
 def place_from(uri: str, folder: str) -> str:
     """Return a location as seen from a folder; absolute paths, URLs and unusable texts stay. It keeps its variables."""
-    if "://" in uri or uri.startswith(("/", "~")) or not uri or location_problem(uri)[0]:
+    if "://" in uri or uri.startswith(("/", "~")) or not uri or location_problem(uri):
         return uri
     scheme, mark, above = folder.partition("://")
     end = "/" if uri.endswith("/") else ""

@@ -24,7 +24,6 @@ from gnnflow.datasets.tables import TypedGraphTables, save_tables
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.storage.columns import from_matrix
 
-FRAUD_CLASSES = ("ordinary", "fraud")
 SENDS, PAYS, USES = "account__sends__account", "account__pays__merchant", "account__uses__device"
 TRANSFER_ATTRIBUTES = ("amount", "hour_sin", "hour_cos")
 
@@ -60,7 +59,7 @@ class _Pool:
 def typed_payments(*, num_nodes: int = 20_000, num_edges: int = 200_000, seed: int = 0) -> TypedGraphTables:
     """Return the network as typed tables, in memory: the same arguments give the same rows.
 
-    Nodes: account (id, x of 8 float32, label: index into FRAUD_CLASSES, null for a fifth, split: 60/20/20 of the
+    Nodes: account (id, x of 8 float32, label: 0 ordinary, 1 fraud, null for a fifth, split: 60/20/20 of the
     labelled), device (id, no features) and merchant (id, x of 4 float32).
     Edges: account__sends__account (src, dst, amount, hour_sin, hour_cos, weight >= 1), account__pays__merchant (src,
     dst, illicit: 0 or 1) and account__uses__device (src, dst). Parallel edges occur. Raises ConfigError below 100 nodes

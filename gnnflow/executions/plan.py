@@ -162,10 +162,9 @@ class RelationPlan:
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """One layer: a plan per relation, one on a graph without types. output_width: columns of the rows it gives."""
+    """One layer: a plan per relation, one on a graph without types."""
 
     relations: tuple[RelationPlan, ...]
-    output_width: int
 
 
 def plan_layers(model: Model, columns: EdgeColumns = NO_COLUMNS) -> tuple[LayerPlan, ...]:
@@ -178,7 +177,7 @@ def plan_layer(model: Model, index: int, columns: EdgeColumns = NO_COLUMNS) -> L
     """Return the plan of layer `index` where terms are sent, as `plan_layers` does."""
     layers = model.relations(index)
     plans = tuple(plan_relation(layer, columns, map_first=is_narrower_first(layer)) for layer in layers.layers)
-    return LayerPlan(plans, layers.out_width)
+    return LayerPlan(plans)
 
 
 def possible_orders(layer: Layer, *, learned: bool, may_prune: bool, is_joined: bool) -> list[bool]:

@@ -77,3 +77,9 @@ class AlignedArrays:
     def joined(cls, parts: Sequence[Self]) -> Self:
         """Return the items of all parts, part by part."""
         return cls(*(np.concatenate(column) for column in zip(*(vars(part).values() for part in parts), strict=True)))
+
+
+def degree_bins(in_degree: IntArray) -> list[int]:
+    """Return nodes per power of two of in-degree: bin 0 none, 1 one, 2 two or three, 3 four to seven, ..."""
+    bins: list[int] = np.bincount(np.ceil(np.log2(in_degree + 1)).astype(np.int64), minlength=1).tolist()
+    return bins

@@ -54,11 +54,6 @@ class Picked:
         return offsets_of(self.counts)
 
     @property
-    def per_node(self) -> IntArray:
-        """The number of picked edges of each node [n]."""
-        return self.counts if self.num_relations == 1 else self.counts.reshape(self.num_relations, -1).sum(0)
-
-    @property
     def per_relation(self) -> IntArray:
         """The number of picked edges in each relation [R]."""
         edges: IntArray = self.counts.reshape(self.num_relations, -1).sum(1)

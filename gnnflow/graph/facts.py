@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -155,6 +155,13 @@ class RelationFacts:
     has_time: bool = False
 
 
+class PairTypes(NamedTuple):
+    """The numbers of the types of the source and the target of an edge to predict."""
+
+    source: int
+    target: int
+
+
 @dataclass(frozen=True)
 class GraphFacts:
     """The content of a graph store, whichever stage wrote it.
@@ -277,10 +284,10 @@ class GraphFacts:
         return self.types[source].id_type, self.types[target].id_type
 
     @property
-    def pair_types(self) -> tuple[int, int]:
-        """The numbers of the types of the source and the target of an edge to predict."""
+    def pair_types(self) -> PairTypes:
+        """The types of the ends of an edge to predict."""
         number = self.pair_relation
-        return self.schema.source_types[number], self.schema.target_types[number]
+        return PairTypes(self.schema.source_types[number], self.schema.target_types[number])
 
     @property
     def pair_relation(self) -> int:

@@ -74,7 +74,7 @@ class ListJob:
     @staticmethod
     def of(store: GraphStore, *, scored: str, memory: int, top: int, **others: Any) -> ListJob:
         """Return the job with blocks in whole tiles for the memory of a worker."""
-        top = max(min(top, _nodes_of(store, store.facts.pair_types[1])), 1)
+        top = max(min(top, _nodes_of(store, store.facts.pair_types.target)), 1)
         embedding = read_artifact_table(scored, _predictions(0), ["embedding"])["embedding"]
         width, part = embedding.type.list_size, memory // _PART_OF_MEMORY
         items, users = part // (4 * width + _ID_BYTES), part // (4 * width + _USER_BYTES * top)
@@ -90,12 +90,12 @@ class ListJob:
     @property
     def user_type(self) -> int:
         """The number of the type that links start from."""
-        return self.store.facts.pair_types[0]
+        return self.store.facts.pair_types.source
 
     @property
     def item_type(self) -> int:
         """The number of the type that links lead to."""
-        return self.store.facts.pair_types[1]
+        return self.store.facts.pair_types.target
 
     @property
     def num_items(self) -> int:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from gnnflow.columns import words_of
 from gnnflow.graph.errors import TableError, listed
 from gnnflow.mapreduce.rounds import Round, TaskOutput
-from gnnflow.storage.columns import combine
+from gnnflow.storage.columns import combine, plain_values
 from gnnflow.storage.user_tables import holds_numbers, holds_text, plain, read_chunk
 
 if TYPE_CHECKING:
@@ -105,11 +105,6 @@ def given_labels(column: Column, config: GraphConfig) -> Column:
     else:
         return values
     return pc.if_else(is_none, pa.scalar(None, values.type), values) if pc.any(is_none).as_py() else values
-
-
-def plain_values(column: Column) -> Column:
-    """Return a column without a dictionary."""
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def label_text(column: Column) -> Column:

@@ -25,7 +25,7 @@ from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.hashing import seed_word
 from gnnflow.ingest.checks import Fault, Separated, first_rows, near_id, place_of
-from gnnflow.ingest.classes import label_text, plain_values
+from gnnflow.ingest.classes import label_text
 from gnnflow.ingest.large_parts import EdgeRuns, runs_of
 from gnnflow.ingest.moments import count_numbers, scaled
 from gnnflow.ingest.source import (
@@ -41,7 +41,16 @@ from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.native import Sorted, find, find_texts, hash_pairs, hash_texts, number_pairs, stable_sort
 from gnnflow.sampling import edge_keys
-from gnnflow.storage.columns import combine, from_matrix, id_keys, take_rows, texts_of, to_matrix, to_numpy
+from gnnflow.storage.columns import (
+    combine,
+    from_matrix,
+    id_keys,
+    plain_values,
+    take_rows,
+    texts_of,
+    to_matrix,
+    to_numpy,
+)
 from gnnflow.storage.graph_store import ENDS, edges_file
 from gnnflow.storage.tables import TablePieces
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.graph.arrays import degree_bins
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.made_features import ROWS_PER_ID, degree_features, embedding_rows
 from gnnflow.ingest import edge_rounds
@@ -186,11 +187,11 @@ def write_nodes(
     total = in_degree.sum(1)
     counts = {
         **lost,
-        "degree_bins": _degree_bins(total),
+        "degree_bins": degree_bins(total),
         "max_in_degree": int(total.max(initial=0)),
         # by number, only the relations that lead to this type
         "relations": {
-            str(relation): [_degree_bins(in_degree[:, relation]), int(in_degree[:, relation].max(initial=0))]
+            str(relation): [degree_bins(in_degree[:, relation]), int(in_degree[:, relation].max(initial=0))]
             for relation in job.graph.relations_into(node_type)
         },
     }
@@ -214,9 +215,3 @@ def _degrees(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -
             held = inbox.read("in_degree", tasks=[partition * num_relations + relation])
             in_degree[:, relation], in_weight[:, relation] = to_numpy(held["in_degree"]), to_numpy(held["in_weight"])
     return {"in_degree": in_degree, "out_degree": out_degree, "in_weight": in_weight}
-
-
-def _degree_bins(in_degree: IntArray) -> list[int]:
-    """Return nodes per power of two of in-degree: bin 0 none, 1 one, 2 two or three, 3 four to seven, ..."""
-    bins: list[int] = np.bincount(np.ceil(np.log2(in_degree + 1)).astype(np.int64), minlength=1).tolist()
-    return bins

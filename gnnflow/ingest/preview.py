@@ -223,7 +223,7 @@ def _agreed(
         errors.add(error)
     if knows_edges and targets is not None and all(each.has_targets for each in edges):
         known = [each.source for each in edges]
-        errors.attempt(lambda: refuse_other_times(known, edge_schemas, config, target=targets.table))
+        errors.attempt(lambda: refuse_other_times(known, edge_schemas, target=targets.table))
     return None
 
 

@@ -88,7 +88,7 @@ def _counts(column: pa.ChunkedArray) -> dict[str, int]:
     return {str(each["values"]): each["counts"] for each in ordered[:_MOST_CLASSES]}
 
 
-def count_labels(preview: Preview, config: GraphConfig) -> CountedLabels | None:
+def count_labels(preview: Preview) -> CountedLabels | None:
     """Return the targets as ingest counts them; None where the sample does not show them all, or none is in a split."""
     read, table = preview.read, preview.labelled
     if read is None or table is None or not table.sample.is_whole:
@@ -185,7 +185,7 @@ def _refuse_splits(read: Tables, counts: Mapping[str, int]) -> None:
 
 def target_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
     """Return the error of splits without targets, or of too large classes, where the sample is the whole table."""
-    counted, read = count_labels(preview, config), preview.read
+    counted, read = count_labels(preview), preview.read
     if counted is None or read is None:
         return []
     try:

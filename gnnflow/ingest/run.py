@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -79,7 +79,7 @@ def run_rounds(
     counted = statistics_of(runner.run(merge), _column_names(job))
     # a part is the nodes of one type in one partition
     book = PartitionBook(offsets_of(np.array([record.counts["rows_out"] for record in nodes], np.int64)))
-    edge_read, edges, edge_scales, bounds = _edge_rounds(job, runner, book)
+    edges = _edge_rounds(job, runner, book)
     held = [table.schema.parts for table in job.tables.nodes]
     scales = scales_of(job.table_names.nodes, nodes, parts=held, given=job.given_scales)
     forms = forms_of(job, nodes, scales)
@@ -87,18 +87,18 @@ def run_rounds(
     degrees = dict.fromkeys(("in_degree", "out_degree"), _builder(job))
     reads = {"nodes": "nodes_read", "node_order": "nodes_sort", **degrees}
     written = runner.run(Round("nodes_write", parts, send, write, reads))
-    steps = Records(job, read, nodes, edge_read, edges, written)
+    steps = Records(job, read, nodes, edges.read, edges.later, written)
     check_rows(steps.tables)
     if job.targets is not None:
-        _check_edge_splits(edges[-1], job, steps.rows, targets=job.targets)
-        _check_classes(edges[-1], job)
-    check_digits((*read, *edge_read), steps.targets, job)
-    times = split_times(job.tables.labelled.schema, bounds)
-    facts = facts_of(job, book, steps, columns=counted, scales=scales | edge_scales, split_times=times, forms=forms)
+        _check_edge_splits(edges.later[-1], job, steps.rows, targets=job.targets)
+        _check_classes(edges.later[-1], job)
+    check_digits((*read, *edges.read), steps.targets, job)
+    times = split_times(job.tables.labelled.schema, edges.bounds)
+    facts = facts_of(job, book, steps, columns=counted, scales=scales | edges.scales, split_times=times, forms=forms)
     left_out = {
         name: count
         for name, table in zip(job.table_names.edges, job.tables.edges, strict=True)
-        if (count := total(edge_read[table.tasks.start : table.tasks.stop], "rows_left_out"))
+        if (count := total(edges.read[table.tasks.start : table.tasks.stop], "rows_left_out"))
     }
     held_out = {name: split_class_counts_of(name, steps.targets, job) for name in SPLITS[1:]}
     return IngestResult(steps.files, steps.rows, facts, steps.rounded, left_out, held_out)
@@ -108,10 +108,17 @@ def _builder(job: IngestJob) -> str:
     return "edges_build" if job.config.reverse_edges or job.targets else "edges_dst"
 
 
-def _edge_rounds(
-    job: IngestJob, runner: RoundRunner, book: PartitionBook
-) -> tuple[list[TaskRecord], list[list[TaskRecord]], dict[str, ColumnScale], SplitBounds]:
-    """Return the records of the reading and of each round after it, the scales of attributes, and bounds of splits."""
+class _EdgeRounds(NamedTuple):
+    """The records of the reading and of each later round, the scales of attributes, and the bounds of splits."""
+
+    read: list[TaskRecord]
+    later: list[list[TaskRecord]]
+    scales: dict[str, ColumnScale]
+    bounds: SplitBounds
+
+
+def _edge_rounds(job: IngestJob, runner: RoundRunner, book: PartitionBook) -> _EdgeRounds:
+    """Run the rounds of edges."""
     tables, send = job.partitions * len(job.tables.edges), job.destinations
     read = runner.run(
         Round("edges_read", job.tables.edges[-1].tasks.stop, send, partial(edge_rounds.read_edges, job=job))
@@ -137,7 +144,7 @@ def _edge_rounds(
         build = partial(edge_rounds.build_with_reverses, job=job, book=book)
         reads = {"edges_both": "edges_dst"}
         steps.append(runner.run(Round("edges_build", relations, send, build, reads, frozenset(reads))))
-    return read, steps, scales, bounds
+    return _EdgeRounds(read, steps, scales, bounds)
 
 
 def _set_aside(rows: RowCounts) -> str:

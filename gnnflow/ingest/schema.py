@@ -202,7 +202,7 @@ def read_node_schema(
     has_labels = is_labelled and LABEL_KINDS[kind].has_labels
     if has_labels:
         _refuse_without_classes(drawn, kind, table, config)
-    drawn = _split_of(drawn, table, config) if has_labels else None
+    drawn = _split_of(drawn, table) if has_labels else None
     return NodeSchema(
         id_type=id_type,
         features=dense,
@@ -269,7 +269,7 @@ def _refuse_without_classes(drawn: DrawnSplit | None, kind: LabelKind, table: So
         )
 
 
-def _split_of(drawn: DrawnSplit | None, table: SourceTable, config: GraphConfig) -> DrawnSplit | None:
+def _split_of(drawn: DrawnSplit | None, table: SourceTable) -> DrawnSplit | None:
     """Return a split with the meaning of its times. Raises TableError where the table cannot have it."""
     if drawn is None or not drawn.column:
         return drawn

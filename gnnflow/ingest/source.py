@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -313,17 +313,17 @@ def read_rows(
     """
     chunk, bad, counts, first = source.chunks[number], [], [], 0
     for run in iter_chunk(chunk, names):
-        table, place, left_out = _chosen_rows(run, number, first, chosen)
-        check = partial(_separated, source=source, job=job, faults=faults)
-        found, labelled = check(table, place, policy="quarantine")
+        own = _chosen_rows(run, number, first, chosen)
+        check = partial(_separated, source=source, faults=faults)
+        found, labelled = check(own.rows, own.place, policy="quarantine")
         if found.bad.num_rows and job.config.on_bad_rows == "fail":
-            whole, places, _ = _chosen_rows(read_chunk(chunk, names), number, 0, chosen)
-            check(whole, places, policy="fail")
-        rows = take_kept(table, found.kept)
-        yield send(rows, place[found.kept])
+            whole = _chosen_rows(read_chunk(chunk, names), number, 0, chosen)
+            check(whole.rows, whole.place, policy="fail")
+        rows = take_kept(own.rows, found.kept)
+        yield send(rows, own.place[found.kept])
         lost = {**rounding(rows, source.schema, source.config), **count_rounded(rows, numbers)}
         lost |= count_encoded(rows, source.schema.parts)
-        counts.append({"rows_in": table.num_rows, "labelled_in": labelled, **left_out, **found.counts, **lost})
+        counts.append({"rows_in": own.rows.num_rows, "labelled_in": labelled, **own.left_out, **found.counts, **lost})
         bad.append(found.bad)
         first += run.num_rows
     files = job.set_aside(f"{source.stem}-read-{number:05d}", pa.concat_tables(bad))
@@ -335,7 +335,6 @@ def _separated(
     place: IntArray,
     *,
     source: NodeTable | EdgeTable,
-    job: IngestJob,
     faults: Callable[[pa.Table], list[Fault]],
     policy: Literal["fail", "quarantine"],
 ) -> tuple[Separated, int]:
@@ -358,18 +357,24 @@ def separate_arrived(rows: pa.Table, fault: Fault, *, source: NodeTable | EdgeTa
     )
 
 
-def _chosen_rows(
-    run: pa.Table, number: int, first: int, chosen: Callable[[pa.Table], Array] | None
-) -> tuple[pa.Table, IntArray, dict[str, int]]:
-    """Return a run's rows that count, the place of each in the input [n], and the rows left out.
+class _Chosen(NamedTuple):
+    """The chosen rows of a run.
 
-    first: the number of the run's first row in the chunk.
+    place [n]: of each row in the input. left_out: the count of the others.
     """
+
+    rows: pa.Table
+    place: IntArray
+    left_out: dict[str, int]
+
+
+def _chosen_rows(run: pa.Table, number: int, first: int, chosen: Callable[[pa.Table], Array] | None) -> _Chosen:
+    """Return a run's rows that count. first: the number of the run's first row in the chunk."""
     place = input_positions(number, first + np.arange(run.num_rows))
     if chosen is None:
-        return run, place, {}
+        return _Chosen(run, place, {})
     kept = np.flatnonzero(chosen(run))
-    return take_kept(run, kept), place[kept], {"rows_left_out": run.num_rows - len(kept)}
+    return _Chosen(take_kept(run, kept), place[kept], {"rows_left_out": run.num_rows - len(kept)})
 
 
 def count_encoded(rows: pa.Table, parts: Sequence[ColumnPart]) -> dict[str, Any]:

@@ -216,7 +216,7 @@ def tables_of(
     classes: FoundClasses | None = None,
 ) -> Tables:
     """Return the tables of sources whose text has its types. classes: of the label column, where they were counted."""
-    ends = [() if table.uri else _ends_of(number, edges, config) for number, table in enumerate(nodes)]
+    ends = [() if table.uri else _ends_of(number, edges) for number, table in enumerate(nodes)]
     nodes = [
         replace(table, chunks=tuple(chunk for chunk, _ in held)) if held else table
         for table, held in zip(nodes, ends, strict=True)
@@ -235,7 +235,7 @@ def tables_of(
     for error in (*unknown_columns(config, *held), *_unknown_patterns(config, schemas, edge_schemas)):
         raise error
     if targets is not None:
-        refuse_other_times(edges, edge_schemas, config, target=targets.table)
+        refuse_other_times(edges, edge_schemas, target=targets.table)
     return assembled(nodes, edges, schemas, edge_schemas, config, classes=classes)
 
 
@@ -249,7 +249,7 @@ def assembled(
     classes: FoundClasses | None,
 ) -> Tables:
     """Return the tables of sources with these schemas. classes: of the label column, where they were counted."""
-    ends = [() if table.uri else _ends_of(number, edges, config) for number, table in enumerate(nodes)]
+    ends = [() if table.uri else _ends_of(number, edges) for number, table in enumerate(nodes)]
     types = config.schema.types
     stems, firsts = _stems("nodes", types, config), _firsts(nodes)
     return Tables(
@@ -270,7 +270,7 @@ def assembled(
     )
 
 
-def _ends_of(node_type: int, edges: Sequence[SourceTable], config: GraphConfig) -> tuple[tuple[Chunk, IdColumn], ...]:
+def _ends_of(node_type: int, edges: Sequence[SourceTable]) -> tuple[tuple[Chunk, IdColumn], ...]:
     """Return the chunks of edge tables with ids of a type, and the column of each; both ends may be of one type."""
     return tuple(
         (chunk, IdColumn(number, column))
@@ -403,9 +403,7 @@ def check_column_sections(tables: Tables, config: GraphConfig) -> None:
             raise TableError(f"no table has a column {name!r} that is read", where="graph.columns", fix=fix)
 
 
-def refuse_other_times(
-    edges: Sequence[SourceTable], schemas: Sequence[EdgeSchema], config: GraphConfig, *, target: int
-) -> None:
+def refuse_other_times(edges: Sequence[SourceTable], schemas: Sequence[EdgeSchema], *, target: int) -> None:
     """Raise TableError where a table's times have another unit than the targets'; they are compared as numbers."""
     for table, schema in zip(edges, schemas, strict=True):
         if schema.has_time and schema.time != schemas[target].time:

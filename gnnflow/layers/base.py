@@ -195,5 +195,15 @@ class Layer(nn.Module, ABC):
         """Return each node's new row [N, out_width] from its target terms and its aggregated row [N, H, D (+ A)]."""
 
 
+class WeightedLayer(Layer, ABC):
+    """A layer of one head whose coefficient is the edge's weight. A subclass has a parameter."""
+
+    def coefficient(
+        self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
+    ) -> Tensor | None:
+        """Return the edge's weight [E, 1]."""
+        return edge.weight_column(next(self.parameters()))
+
+
 def _name(cls: type) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"

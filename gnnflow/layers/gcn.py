@@ -15,12 +15,12 @@ from typing import final
 from torch import Tensor, nn
 
 from gnnflow.layers.aggregation import Sum
-from gnnflow.layers.base import Layer
-from gnnflow.layers.terms import EdgeContext, LinearUpdate, NodeContext, Terms
+from gnnflow.layers.base import WeightedLayer
+from gnnflow.layers.terms import LinearUpdate, NodeContext, Terms
 
 
 @final
-class GCN(Layer):
+class GCN(WeightedLayer):
     """Sum over in-neighbours and itself of weight / sqrt(d_u d_v) x W h_u, plus a bias."""
 
     include_self = True
@@ -51,12 +51,6 @@ class GCN(Layer):
     def fixed_terms(self) -> bool:
         """True: degrees and weights of edges come from the graph."""
         return True
-
-    def coefficient(
-        self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
-    ) -> Tensor | None:
-        """Return the edge's weight [E, 1]."""
-        return edge.weight_column(self.bias)
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
         """Add the bias."""

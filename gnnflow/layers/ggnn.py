@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from gnnflow.config import GGNNConfig
 from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers.aggregation import Sum
-from gnnflow.layers.base import Layer
+from gnnflow.layers.base import WeightedLayer
 from gnnflow.layers.place import Place
 from gnnflow.layers.relational import RelationLayers, glorot_linear
-from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
+from gnnflow.layers.terms import NodeContext, Terms
 
 
 class Recurrence(nn.Module):
@@ -40,7 +40,7 @@ class Recurrence(nn.Module):
 
 
 @final
-class GGNN(Layer):
+class GGNN(WeightedLayer):
     """The sum of the mapped in-neighbours, from which a GRU updates the node's row.
 
     recurrence: of the target's type, registered by its owner; None: a separate one.
@@ -60,12 +60,6 @@ class GGNN(Layer):
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
         """Return value = A_r h [N, 1, D]; the target keeps h."""
         return Terms({"value": self.neighbor(h)[:, None]}, {"h": h})
-
-    def coefficient(
-        self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
-    ) -> Tensor | None:
-        """Return the edge's weight [E, 1]."""
-        return edge.weight_column(self.neighbor.weight)
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
         """Return GRU(h, the sum)."""

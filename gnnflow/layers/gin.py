@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from gnnflow.layers.aggregation import Sum
-from gnnflow.layers.base import Layer
-from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
+from gnnflow.layers.base import WeightedLayer
+from gnnflow.layers.terms import NodeContext, Terms
 
 
 @final
-class GIN(Layer):
+class GIN(WeightedLayer):
     """A two-layer perceptron on (1 + eps) times the node plus the sum of its in-neighbours."""
 
     aggregation = Sum()
@@ -39,12 +39,6 @@ class GIN(Layer):
     def fixed_terms(self) -> bool:
         """True: the rows stay the same."""
         return True
-
-    def coefficient(
-        self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
-    ) -> Tensor | None:
-        """Return the edge's weight [E, 1]."""
-        return edge.weight_column(self.epsilon)
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
         """Return MLP((1 + eps) h + sum)."""

@@ -19,14 +19,14 @@ from torch import Tensor, nn
 from gnnflow.config import PinSageConfig
 from gnnflow.kernels import Map, affine
 from gnnflow.layers.aggregation import Mean
-from gnnflow.layers.base import Layer
+from gnnflow.layers.base import WeightedLayer
 from gnnflow.layers.place import Place
 from gnnflow.layers.relational import glorot_linear
-from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
+from gnnflow.layers.terms import NodeContext, Terms
 
 
 @final
-class PinSage(Layer):
+class PinSage(WeightedLayer):
     """A map of the node's row concatenated with the weighted mean of its mapped neighbours.
 
     gives_scores: omit relu and unit length, which scores do not have.
@@ -56,12 +56,6 @@ class PinSage(Layer):
         """Return value = relu(Q h + q) [N, 1, D]; the target keeps h."""
         value = affine([Map(h, self.pool.weight)], self.pool.bias, relu=True)
         return Terms({"value": value[:, None]}, {"h": h})
-
-    def coefficient(
-        self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
-    ) -> Tensor | None:
-        """Return the edge's weight [E, 1]."""
-        return edge.weight_column(self.pool.weight)
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
         """Return relu(W [h || n] + w) at unit length; a row of zeros stays one."""

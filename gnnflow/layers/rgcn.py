@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from gnnflow.config import RGCNConfig
 from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers.aggregation import Mean
-from gnnflow.layers.base import Layer
+from gnnflow.layers.base import WeightedLayer
 from gnnflow.layers.place import Place
 from gnnflow.layers.relational import RelationLayers, glorot_linear
-from gnnflow.layers.terms import EdgeContext, LinearUpdate, NodeContext, Terms
+from gnnflow.layers.terms import LinearUpdate, NodeContext, Terms
 
 
 @final
@@ -37,7 +37,7 @@ class Bases(nn.Module):
 
 
 @final
-class RGCN(Layer):
+class RGCN(WeightedLayer):
     """The mean of the in-neighbours in one relation, mapped.
 
     bases: shared by the relations, and registered by their owner; None: a separate matrix. with_self: add W_0 h + b
@@ -83,12 +83,6 @@ class RGCN(Layer):
     def fixed_terms(self) -> bool:
         """True: the rows stay the same."""
         return True
-
-    def coefficient(
-        self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
-    ) -> Tensor | None:
-        """Return the edge's weight [E, 1]."""
-        return edge.weight_column(self.weight)
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
         """Return the mapped mean, plus W_0 h + b if this layer has it."""

@@ -160,7 +160,7 @@ def _share(links: LinkSample, targets: IntArray, paths: _Paths, *, num_nodes: in
 
 def _random_targets(store: GraphStore, keys: KeyArray, *, seed: int) -> IntArray:
     """Return a random node that a link may lead to for each key [P], all equally likely."""
-    book, node_type = store.book, store.facts.pair_types[1]
+    book, node_type = store.book, store.facts.pair_types.target
     rows = [book.rows(part, node_type) for part in range(store.num_partitions)]
     # for each partition: its first node of the type, and the number of such nodes in earlier partitions
     starts = np.array([book.start(part) + held.start for part, held in enumerate(rows)])

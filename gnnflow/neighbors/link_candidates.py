@@ -115,7 +115,7 @@ def share_of_edges(store: GraphStore, links: LinkSample, task: LinkTask, *, know
 
 def _weights_of(nodes: IntArray, store: GraphStore, weights: list[Points]) -> Points:
     """Return the weight of each node as a candidate; 0 where a link cannot lead to its type. weights: by partition."""
-    found, book, node_type = np.zeros(len(nodes)), store.book, store.facts.pair_types[1]
+    found, book, node_type = np.zeros(len(nodes)), store.book, store.facts.pair_types.target
     owner = book.owner(nodes)
     for part, held in enumerate(weights):
         rows = book.rows(part, node_type)

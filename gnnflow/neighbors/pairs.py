@@ -60,7 +60,7 @@ def num_candidates(graph: GraphFacts) -> int:
 
 
 def _nodes_led_to(graph: GraphFacts) -> int:
-    return graph.types[graph.pair_types[1]].num_nodes if graph.types else graph.num_nodes
+    return graph.types[graph.pair_types.target].num_nodes if graph.types else graph.num_nodes
 
 
 def check_negatives(graph: GraphFacts, task: PairTask, *, where: str) -> None:
@@ -70,7 +70,7 @@ def check_negatives(graph: GraphFacts, task: PairTask, *, where: str) -> None:
     """
     if not isinstance(task, LinkTask) or task.split.kind == "none":  # nothing is trained
         return
-    name, count = graph.types[graph.pair_types[1]].name if graph.types else "", _nodes_led_to(graph)
+    name, count = graph.types[graph.pair_types.target].name if graph.types else "", _nodes_led_to(graph)
     fewest = count - num_candidates(graph) + 1
     if count < fewest:
         raise TableError(
@@ -91,7 +91,7 @@ def check_negatives(graph: GraphFacts, task: PairTask, *, where: str) -> None:
 
 def pool_weights(store: GraphStore, partition: int, plan: PoolPlan) -> Points:
     """Return the weights as negatives of the nodes in a partition that a pair may lead to [N]."""
-    rows = store.book.rows(partition, store.facts.pair_types[1])
+    rows = store.book.rows(partition, store.facts.pair_types.target)
     if not plan.power:
         return np.ones(rows.stop - rows.start)
     degrees = store.degrees(partition).relation(store.facts.pair_relation).in_degree[rows]
@@ -122,7 +122,7 @@ def draws_of(partition: int, store: GraphStore, numbers: IntArray, plan: PoolPla
         return Draws(*(np.zeros(0, np.int64),) * 3)
     pool, place, points = (np.concatenate(column) for column in zip(*found, strict=True))
     rows = pool_rows(points, partition, weights=weights, nodes=pool_weights(store, partition, plan))
-    book, node_type = store.book, store.facts.pair_types[1]
+    book, node_type = store.book, store.facts.pair_types.target
     return Draws(rows + book.start(partition) + book.rows(partition, node_type).start, pool, place)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.arrays import Array, IntArray, is_first
+from gnnflow.graph.arrays import Array, IntArray, degree_bins, is_first
 from gnnflow.graph.facts import RelationFacts
 from gnnflow.graph.schema import GraphSchema, Relation
 from gnnflow.mapreduce.exchange import Emit
@@ -150,7 +150,7 @@ def write_degrees(index: int, inbox: Inbox, *, job: Selection) -> TaskOutput:
     bins = {}
     for number, target in enumerate(schema.target_types):
         in_degree = degrees["in_degree"][book.rows(index, target), number]
-        bins[str(number)] = [_degree_bins(in_degree), int(in_degree.max(initial=0))]
+        bins[str(number)] = [degree_bins(in_degree), int(in_degree.max(initial=0))]
     return TaskOutput(files=tuple(files), counts={"bins": bins})
 
 
@@ -191,12 +191,6 @@ def occurrences(nodes: IntArray, *, num_nodes: int) -> Occurrences:
         return Occurrences(found, counts[found])
     runs = _runs(np.sort(nodes))
     return Occurrences(runs.values, runs.lengths)
-
-
-def _degree_bins(in_degree: IntArray) -> list[int]:
-    """Return nodes per power of two of in-degree, as `GraphFacts.degree_bins`."""
-    bins: list[int] = np.bincount(np.ceil(np.log2(in_degree + 1)).astype(np.int64), minlength=1).tolist()
-    return bins
 
 
 def _facts(job: Selection, number: int, delivered: Sequence[TaskRecord], last: Sequence[TaskRecord]) -> RelationFacts:

@@ -222,7 +222,7 @@ def _read(folder: str) -> tuple[int, Aliases]:
     if not revisions:
         return 0, Aliases()
     where = _document(folder, revisions[-1])
-    fix = _remedy(folder, revisions)
+    fix = _remedy(revisions)
     held = read_document(where, fix=fix)
     try:
         state = _aliases_of(held)
@@ -251,7 +251,7 @@ def _aliases_of(held: dict[str, Any]) -> Aliases:
     return Aliases(champion, candidate, former, withdrawn, history=tuple(dict(move) for move in held["history"]))
 
 
-def _remedy(folder: str, revisions: list[int]) -> str:
+def _remedy(revisions: list[int]) -> str:
     """Return the fix for a damaged last revision. The others hold the history and must stay."""
     copy = "Restore this one file from a copy."
     if len(revisions) == 1:

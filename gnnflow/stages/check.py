@@ -247,7 +247,7 @@ def _check_store(
 
 def _check_train_rows(config: Config, missing: Sequence[str], preview: Preview | None) -> None:
     """Raise TrainingError where a sample that holds all targets shows that a model learns nothing from them."""
-    counted = None if preview is None or "train" not in missing else count_labels(preview, config.graph)
+    counted = None if preview is None or "train" not in missing else count_labels(preview)
     if counted is not None:
         check_train_labels(counted)
 

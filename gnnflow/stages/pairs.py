@@ -27,7 +27,7 @@ from gnnflow.ingest.fields import id_type_of
 from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.out import out_file
 from gnnflow.storage.agreed_schema import agreed_schema
-from gnnflow.storage.columns import combine, to_matrix, to_numpy
+from gnnflow.storage.columns import combine, plain_values, to_matrix, to_numpy
 from gnnflow.storage.filesystem import absolute, exists, is_below, join
 from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.run_folder import prediction_files, read_run
@@ -242,7 +242,7 @@ def _cast_ids(end: Any, kind: pa.DataType, where: str) -> Any:
 
     Integers may become text. Text never becomes integers, since '07' differs from '7'.
     """
-    end = end.dictionary_decode() if pa.types.is_dictionary(end.type) else end
+    end = plain_values(end)
     try:
         if pa.types.is_integer(end.type) or not pa.types.is_integer(kind):
             return end.cast(kind)

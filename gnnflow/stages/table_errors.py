@@ -9,13 +9,13 @@ import pyarrow.compute as pc
 from gnnflow.config.environment import config_line
 from gnnflow.config.messages import nearest
 from gnnflow.graph.errors import TableError, listed
-from gnnflow.ingest.classes import label_text, plain_values
+from gnnflow.ingest.classes import label_text
 from gnnflow.ingest.preview import preview_schemas
 from gnnflow.ingest.preview_rows import row_errors
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.stages.meant_tables import with_hint
 from gnnflow.stages.resolve import FEWEST_PARTITIONS
-from gnnflow.storage.columns import combine
+from gnnflow.storage.columns import combine, plain_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

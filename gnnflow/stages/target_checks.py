@@ -198,7 +198,7 @@ def choice_errors(config: Config, preview: Preview) -> list[GnnflowError]:
 
 def _check_sampled_decide(config: Config, kind: LabelKind, preview: Preview) -> None:
     """Raise TrainingError where a sample shows labels that the rule of decisions does not fit."""
-    counted = count_labels(preview, config.graph)
+    counted = count_labels(preview)
     # classes that occur; fewer than two, or numbers with gaps, have other messages
     held = 0 if counted is None else sum(map(bool, counted.class_counts))
     names = None if counted is None or held <= counted.largest else counted.class_names

@@ -207,17 +207,17 @@ def open_curves(run: StageRun) -> Curves:
         from gnnflow.registry.mlflow import MlflowCurves
 
         config = run.config.model_dump(mode="json")
-        sinks["MLflow"] = MlflowCurves(run.artifact, name=name, config=config, tracking_uri=_tracking_uri(run.config))
+        sinks["MLflow"] = MlflowCurves(run.artifact, name=name, config=config, tracking_uri=_tracking_uri())
     return Curves(sinks, say=run.tell)
 
 
 def check_log(config: Config) -> None:
     """Raise ConfigError if curves should go to MLflow and its address is unknown."""
     if "mlflow" in config.train.log:
-        _tracking_uri(config)
+        _tracking_uri()
 
 
-def _tracking_uri(config: Config) -> str:
+def _tracking_uri() -> str:
     if uri := os.environ.get("MLFLOW_TRACKING_URI", ""):
         return uri
     raise ConfigError(

@@ -37,6 +37,11 @@ def refuse_repeated(names: Sequence[str], path: str) -> None:
         raise TableError(f"two columns would have the name {repeated[0]!r}", where=path, fix="Rename one in the file.")
 
 
+def plain_values(column: Column) -> Column:
+    """Return a column without a dictionary."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
 def combine(column: Column) -> Any:
     """Return a column as one contiguous Arrow array."""
     if isinstance(column, pa.ChunkedArray):

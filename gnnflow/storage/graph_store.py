@@ -77,11 +77,6 @@ class GraphStore:
         """Number of partitions."""
         return self.book.num_partitions
 
-    @property
-    def feature_columns(self) -> tuple[str, ...]:
-        """The columns that hold node features, of the target type where the graph has types."""
-        return _feature_columns(self.facts.features)
-
     def feature_columns_of(self, node_type: int) -> tuple[str, ...]:
         """Return the columns that hold the features of one type's nodes; none where the type has no features."""
         features = self.facts.features_of_types[node_type]

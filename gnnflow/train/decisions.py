@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -173,14 +174,23 @@ def positive_probability(logits: FloatArray) -> FloatArray:
     return class_probability(logits, 1)
 
 
-def steps_of(scores: FloatArray, truth: Array) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the place of the last target of each distinct score, from the highest, in the order by score [K].
+class ScoreSteps(NamedTuple):
+    """The K distinct scores, from the highest: equal scores are one step.
 
-    Then the targets down to it [K], and the ones of the class among them [K]; equal scores are one step.
+    last [K]: the last target of each in the order by score. flagged [K]: the targets down to it. hits [K]: the ones of
+    the class among these.
     """
+
+    last: IntArray
+    flagged: IntArray
+    hits: IntArray
+
+
+def steps_of(scores: FloatArray, truth: Array) -> ScoreSteps:
+    """Return the distinct scores of targets. truth: whether each is of the class."""
     order = np.argsort(-scores, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
-    return order[ends], ends + 1, np.cumsum(truth[order])[ends]
+    return ScoreSteps(order[ends], ends + 1, np.cumsum(truth[order])[ends])
 
 
 def choose_decision(

@@ -12,20 +12,31 @@ import socket
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
+
+from gnnflow_airflow.metrics import count_failure
+from gnnflow_airflow.reasons import on_failure, store_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow.sdk import BaseOperator, Context
 
+    from gnnflow_airflow.stage import StageOperator
+
 _NOTE = "gnnflow_attempt"
 _KEPT = "finished work is kept, and it resumes there"
 
 
 @contextlib.contextmanager
-def attempt(context: Context, task: BaseOperator) -> Iterator[None]:
-    """Tell the log how the attempt before ended, if it could not, and what follows a failure."""
+def attempt(context: Context, task: StageOperator) -> Iterator[None]:
+    """Tell the log how the attempt before ended, if it could not. A failure is counted, told and its reason stored."""
+
+    def tell(error: Exception) -> None:
+        count_failure(task.stage, error)
+        task.log.warning("%s", _failure_text(context["ti"], task, error))
+        store_reason(context, error)
+
     store = context.get("task_state_store")
     if store is not None:
         if note := store.get(_NOTE):
@@ -37,12 +48,8 @@ def attempt(context: Context, task: BaseOperator) -> Iterator[None]:
             )
         store.set(_NOTE, f"{this_process()}, begun {datetime.now(UTC):%H:%M:%S} UTC")
     try:
-        yield
-    except AirflowSkipException:
-        raise
-    except Exception as error:
-        task.log.warning("%s", _failure_text(context["ti"], task, error))
-        raise
+        with on_failure(tell):
+            yield
     finally:
         if store is not None:
             store.delete(_NOTE)

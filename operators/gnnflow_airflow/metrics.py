@@ -9,12 +9,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
 
 _PREFIX = "gnnflow.stage"
 
@@ -30,16 +29,9 @@ def count_done(stage: str, outcome: Mapping[str, Any]) -> None:
         stats.incr(f"{_PREFIX}.rows", count=rows, tags={"stage": stage})
 
 
-@contextlib.contextmanager
-def count_failures(stage: str) -> Iterator[None]:
-    """Count the error that ends a block as a failed attempt of a stage."""
+def count_failure(stage: str, error: Exception) -> None:
+    """Count a failed attempt of a stage."""
     from airflow.sdk.observability import stats
 
-    try:
-        yield
-    except AirflowSkipException:
-        raise
-    except Exception as error:
-        hopeless = str(isinstance(error, AirflowFailException)).lower()
-        stats.incr(f"{_PREFIX}.failures", tags={"stage": stage, "hopeless": hopeless})
-        raise
+    hopeless = str(isinstance(error, AirflowFailException)).lower()
+    stats.incr(f"{_PREFIX}.failures", tags={"stage": stage, "hopeless": hopeless})

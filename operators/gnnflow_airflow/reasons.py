@@ -7,12 +7,13 @@ that ends a DAG run reads the errors of those that failed. A task that was kille
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from airflow.sdk import DAG, Context
 
@@ -23,21 +24,27 @@ _FAILED, _SUCCESS = "failed", "success"
 
 
 @contextlib.contextmanager
-def keep_reason(context: Context) -> Iterator[None]:
-    """Store the error that ends a block, as the reason why its task failed.
-
-    Of an error that is neither ours nor Airflow's only the kind, since its text may hold a secret.
-    """
+def on_failure(tell: Callable[[Exception], None]) -> Iterator[None]:
+    """Call a function with the error that ends a block. A task that skips itself or defers has not failed."""
     try:
         yield
     except AirflowSkipException:
         raise
     except Exception as error:
-        is_for_users = isinstance(error, AirflowException)
-        context["ti"].xcom_push(
-            key=REASON, value=str(error) if is_for_users else f"{type(error).__name__}, see its log"
-        )
+        tell(error)
         raise
+
+
+def keep_reason(context: Context) -> contextlib.AbstractContextManager[None]:
+    """Store the error that ends a block, as the reason why its task failed."""
+    return on_failure(partial(store_reason, context))
+
+
+def store_reason(context: Context, error: Exception) -> None:
+    """Store a task's error; only its kind if it is neither ours nor Airflow's, since its text may hold a secret."""
+    is_for_users = isinstance(error, AirflowException)
+    text = str(error) if is_for_users else f"{type(error).__name__}, see its log"
+    context["ti"].xcom_push(key=REASON, value=text)
 
 
 def why_unfinished(ti: Any, task_id: str, *, dag: DAG) -> str:

@@ -31,8 +31,7 @@ from gnnflow_airflow.attempts import attempt
 from gnnflow_airflow.connected import access_in_use, connected
 from gnnflow_airflow.deferring import defers
 from gnnflow_airflow.links import DashboardLink, PredictionsLink, ReportLink
-from gnnflow_airflow.metrics import count_done, count_failures
-from gnnflow_airflow.reasons import keep_reason
+from gnnflow_airflow.metrics import count_done
 from gnnflow_airflow.service import as_service
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ class StageOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the stage here, or submit it to the cluster and defer."""
-        with as_service(), keep_reason(context), self._attempt(context):
+        with as_service(), attempt(context, self), self._connected():
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
@@ -124,7 +123,7 @@ class StageOperator(BaseOperator):
         self, context: Context, event: dict[str, Any], losses: int = 0, marker: str = ""
     ) -> dict[str, Any]:
         """Continue after the submission's last event: return its outcome, fail, or submit it again if it was lost."""
-        with keep_reason(context), self._attempt(context):
+        with attempt(context, self), self._connected():
             return self._complete(context, event, losses, marker)
 
     def _complete(self, context: Context, event: dict[str, Any], losses: int, marker: str) -> dict[str, Any]:
@@ -182,12 +181,6 @@ class StageOperator(BaseOperator):
             return None
         with self._connected():
             return lineage_of(self.stage, self._read_config(), self.outcome)
-
-    @contextlib.contextmanager
-    def _attempt(self, context: Context) -> Iterator[None]:
-        """Tell of the attempt before and of failures, count these, and use the connections in the block."""
-        with attempt(context, self), count_failures(self.stage), self._connected():
-            yield
 
     def _connected(self) -> contextlib.AbstractContextManager[None]:
         return connected(None if self.cluster_address else self.dask_conn_id, self.storage_conn_id)

@@ -58,3 +58,20 @@ def hostile(hostile_home):
 
     write_hostile(hostile_home)
     return hostile_home
+
+
+@pytest.fixture
+def what_dask_leaves_behind():
+    """Collect what a client that lost its scheduler never awaited here, where that is no error."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def config(tmp_path):
+    """A config of a small graph's tables, for tests of clusters."""
+    from tests.airflow.running import TRAIN
+    from tests.small_graphs import graph_config, write_graph
+
+    write_graph(tmp_path)
+    return graph_config(tmp_path, train=TRAIN)

@@ -60,3 +60,10 @@ class Quiet:
 
     def xcom_push(self, **_):
         """Keep nothing."""
+
+
+class Store(dict):
+    """The state store of a task."""
+
+    set = dict.__setitem__
+    delete = dict.__delitem__

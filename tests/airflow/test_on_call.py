@@ -20,7 +20,7 @@ from gnnflow_airflow import scheduler_watch
 from gnnflow_airflow.attempts import attempt
 from gnnflow_airflow.driver_watch import DriverWatch
 from gnnflow_airflow.stages import IngestOperator
-from tests.airflow.running import Quiet
+from tests.airflow.running import Quiet, Store
 from tests.small_graphs import graph_config, write_graph
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 class Task:
     """An operator whose log is kept."""
 
+    stage = "ingest"
     retry_delay = timedelta(seconds=20)
 
     def __init__(self):
@@ -37,13 +38,6 @@ class Task:
 
     def warning(self, text, *parts):
         self.said.append(text % parts)
-
-
-class Store(dict):
-    """The state store of a task."""
-
-    set = dict.__setitem__
-    delete = dict.__delitem__
 
 
 def lines_of(error=None, *, store=None, **ti):

@@ -4,76 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
-import os
 import re
-import signal
 import threading
-import time
 from collections import deque
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
-from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
-from airflow.sdk.execution_time.timeout import timeout
 from distributed import Client
 from distributed.comm import CommClosedError
 
-from gnnflow.graph.errors import ClusterError
 from gnnflow.mapreduce.fit_workers import mark
-from gnnflow.remote import handover
-from gnnflow.stages.base import StageContext
-from gnnflow.stages.running import run_stage
 from gnnflow_airflow import submissions
 from gnnflow_airflow.hook import DaskHook
-from gnnflow_airflow.stages import TrainOperator
-from gnnflow_airflow.trigger import StageTrigger
-from tests.airflow.live.services import wait_for
-from tests.airflow.running import TRAIN, Quiet
+from tests.airflow.clusters import running_on, submission_of, submit
 from tests.mapreduce.foreign_cluster import foreign_cluster
 from tests.small_graphs import graph_config, write_graph
 
-pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
-
-
-@pytest.fixture(autouse=True)
-def what_dask_leaves_behind():
-    """Collect what a client that lost its scheduler never awaited here, where that is no error."""
-    yield
-    gc.collect()
-
-
-@pytest.fixture
-def config(tmp_path):
-    write_graph(tmp_path)
-    return graph_config(tmp_path, train=TRAIN)
-
-
-def submission_of(config, stage="ingest"):
-    return submissions.Submission.new(stage, config.model_dump(mode="json"))
-
-
-def submit(cluster, submission, *, say, **options):
-    async def ask():
-        async with submissions.connect(cluster.address) as client:
-            return await submissions.run(client, submission, say=say, **options)
-
-    return asyncio.run(ask())
-
-
-def running_on(cluster):
-    """Return the names of what a cluster's workers have to do."""
-
-    async def ask():
-        async with submissions.connect(cluster.address) as client:
-            return [key for keys in (await client.processing()).values() for key in keys]
-
-    return asyncio.run(ask())
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.usefixtures("what_dask_leaves_behind"),
+]
 
 
 def test_nothing_is_submitted_to_workers_without_gnnflow(tmp_path):
@@ -240,38 +194,6 @@ def test_progress_is_said_after_a_thousand_events_too():
     assert said == list(range(1, 2401))
 
 
-def lost_trigger(config, *, marker=""):
-    """Return a trigger whose cluster there is not."""
-    return StageTrigger(
-        submission="none",
-        stage="ingest",
-        config=config.model_dump(mode="json"),
-        address="no address at all",
-        dask_conn_id=None,
-        seconds=1,
-        deadline=None,
-        marker=marker,
-    )
-
-
-def test_an_event_comes_after_the_deferring_process_was_seen_to_end(config, monkeypatch):
-    monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "1")
-
-    async def first():
-        return await anext(lost_trigger(config).run())
-
-    begin = time.monotonic()
-    event = asyncio.run(first())
-    assert time.monotonic() - begin >= 3  # the interval, and two seconds for the scheduler
-    assert event.payload["kind"] == "lost"
-
-
-def test_a_task_that_a_person_stops_leaves_no_file_for_its_workers(config):
-    marker = mark(config.workspace)
-    asyncio.run(lost_trigger(config, marker=marker).on_kill())
-    assert not Path(marker).exists()
-
-
 def test_a_connection_is_good_only_where_gnnflow_can_run(tmp_path, monkeypatch):
     (tmp_path / "bare").mkdir()
     with foreign_cluster(tmp_path) as good, foreign_cluster(tmp_path / "bare") as bare:
@@ -289,70 +211,6 @@ def test_a_connection_is_good_only_where_gnnflow_can_run(tmp_path, monkeypatch):
     assert "gnnflow is not installed on the scheduler" in told["bare"][1]
     assert not told["good"][0]
     assert "0 of its workers can run gnnflow's tasks, and 1 is asked for. These are not fit" in told["good"][1]
-
-
-@contextlib.contextmanager
-def waiting_task(folder):
-    """Yield a task that is about to wait for a long training on a cluster, and how to ask what that cluster runs."""
-    write_graph(folder)
-    config = graph_config(folder, train={**TRAIN, "epochs": 10_000})
-    for stage in ("ingest", "select", "flat"):
-        run_stage(StageContext.of(config), stage)
-    file = folder / "config.yaml"
-    file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
-
-    with foreign_cluster(folder) as cluster:
-        cluster.start_scheduler()
-        cluster.start_worker("good")
-        task = TrainOperator(
-            task_id="train", config=str(file), cluster_address=cluster.address, deferrable=False, poll_seconds=1
-        )
-        yield task, lambda: running_on(cluster)
-
-
-@contextlib.contextmanager
-def signal_once(running, number):
-    """Send this process a signal when a cluster runs a training."""
-
-    over = threading.Event()
-
-    def send():
-        while not over.wait(0.2):
-            with contextlib.suppress(ClusterError):  # a busy scheduler; it is asked again
-                if any(name.startswith("gnnflow-train") for name in running()):
-                    over.set()
-                    os.kill(os.getpid(), number)
-
-    sender = threading.Thread(target=send)
-    sender.start()
-    try:
-        yield
-    finally:
-        over.set()
-        sender.join()
-
-
-def test_a_task_that_is_stopped_while_it_waits_starts_no_other_submission(tmp_path):
-    with waiting_task(tmp_path) as (task, running):
-        before = signal.signal(signal.SIGTERM, lambda *_: task.on_kill())  # as Airflow has it
-        try:
-            with (
-                signal_once(running, signal.SIGTERM),
-                pytest.raises(AirflowException, match="stopped; the next attempt resumes"),
-            ):
-                task.execute({"ti": Quiet(), "outlet_events": {}})
-        finally:
-            signal.signal(signal.SIGTERM, before)
-        assert running() == []
-
-
-def test_a_task_that_waits_for_a_cluster_ends_at_its_timeout_and_frees_it(tmp_path):
-    with waiting_task(tmp_path) as (task, running):
-        with pytest.raises(AirflowTaskTimeout), timeout(1000), signal_once(running, signal.SIGALRM):
-            task.execute({"ti": Quiet(), "outlet_events": {}})
-        assert running() != []  # it waited for no end of training
-        task.on_kill()  # as Airflow does then
-        assert running() == []
 
 
 def test_a_task_that_waits_for_the_first_worker_leaves_that_to_its_trigger_too(tmp_path, config):
@@ -383,141 +241,3 @@ def test_who_waits_for_a_submission_says_so_where_the_one_before_was_killed(tmp_
 
         assert asyncio.run(ask())["kind"] == "finished"
     assert any("process 1 on far, which waited for" in line for line in said) != left
-
-
-class Kept(dict):
-    """What a task keeps for its next attempt."""
-
-    def set(self, key, value):
-        self[key] = value
-
-    def delete(self, key):
-        del self[key]
-
-
-def test_what_an_attempt_left_on_the_cluster_is_not_waited_for_once_the_config_was_edited(tmp_path):
-    async def begin(address, submission):
-        async with submissions.connect(address) as client:
-            await submissions.submit(client, submission, workers=await client.scheduler.ncores())
-
-    with waiting_task(tmp_path) as (task, running):
-        file = tmp_path / "config.yaml"
-        old = submissions.Submission.new("train", yaml.safe_load(file.read_text()))
-        asyncio.run(begin(task.cluster_address, old))
-        config = graph_config(tmp_path, train={**TRAIN, "epochs": 2})
-        file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
-        kept = Kept(gnnflow_submission=old.name)
-        outcome = task.execute({"ti": Quiet(), "outlet_events": {}, "task_state_store": kept})
-        assert running() == []
-    assert outcome["artifact"] == StageContext.of(config).run.artifact("train")
-    assert kept["gnnflow_submission"] != old.name
-
-
-def test_a_finished_stage_is_not_submitted(tmp_path, config, monkeypatch, airflow_db):
-    from airflow.sdk import DAG
-
-    from gnnflow.config.stages import retraining_chain
-    from gnnflow_airflow.build import stage_tasks
-    from tests.airflow.running import sync
-
-    context = StageContext.of(config)
-    chain = retraining_chain(config)
-    for stage in chain:
-        run_stage(context, stage)
-    file = tmp_path / "config.yaml"
-    file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
-
-    def refused(*_, **__):
-        raise ClusterError("a cluster was asked")
-
-    monkeypatch.setattr(submissions, "connect", refused)
-    with DAG("finished", schedule=None) as dag:
-        stage_tasks(chain, config=str(file), cluster_address="tcp://127.0.0.1:1")
-    run = sync(dag).test()
-    assert run.state == "success"
-    outcomes = {ti.task_id: ti.xcom_pull(task_ids=ti.task_id) for ti in run.get_task_instances()}
-    assert all(outcomes[stage]["reused"] for stage in ("ingest", "select", "flat", "train", "infer", "score"))
-    assert outcomes["publish"]["promoted"]
-
-
-@pytest.fixture
-def task_of(tmp_path, config):
-    """Return how to make a training's task for a cluster, with its earlier stages done."""
-    for stage in ("ingest", "select", "flat"):
-        run_stage(StageContext.of(config), stage)
-
-    def make(cluster, *, epochs, **options):
-        file = tmp_path / "config.yaml"
-        longer = graph_config(tmp_path, train={**TRAIN, "epochs": epochs, "patience": 0})
-        file.write_text(yaml.safe_dump(longer.model_dump(mode="json")))
-        return TrainOperator(task_id="train", config=str(file), cluster_address=cluster.address, **options)
-
-    return make
-
-
-def test_a_short_stage_ends_in_its_task_without_deferral(tmp_path, task_of):
-    with one_worker(tmp_path) as cluster:
-        outcome = task_of(cluster, epochs=3).execute({"ti": Quiet(), "outlet_events": {}})
-    assert outcome["reused"] is False
-
-
-def test_a_long_stage_has_begun_when_its_task_defers_and_the_trigger_waits_for_the_same(tmp_path, task_of, monkeypatch):
-    """By the whole way: the trigger is made of what Airflow stores of it, and its event ends the task."""
-    from airflow.sdk.exceptions import TaskDeferred
-
-    monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "1")
-    with one_worker(tmp_path) as cluster:
-        task = task_of(cluster, epochs=1500, defer_seconds=1)
-        with pytest.raises(TaskDeferred) as deferred:
-            task.execute({"ti": Quiet(), "outlet_events": {}})
-        running = running_on(cluster)
-        assert [name.startswith("gnnflow-train-") for name in running] == [True]
-        _, stored = deferred.value.trigger.serialize()
-        assert stored["submission"] == running[0]
-        event = asyncio.run(anext(StageTrigger(**stored).run())).payload
-        kinds = [kind for kind in kinds_on(cluster, running[0]) if kind != "progress"]
-        assert kinds == ["waiting", "submitted", "left", "waiting", "finished", "left"]
-        assert kinds_on(cluster, handover.topic_of(running[0])) == ["taken over", "handed over", "taken over"]
-    assert task.execute_complete({"ti": Quiet(), "outlet_events": {}}, event, **deferred.value.kwargs)["rows_out"]
-
-
-@contextlib.contextmanager
-def one_worker(folder):
-    """Yield a cluster whose only worker is there."""
-
-    async def wait(address):
-        async with submissions.connect(address) as client:
-            await client.wait_for_workers(1, timeout=60)
-
-    with foreign_cluster(folder) as cluster:
-        cluster.start_scheduler()
-        cluster.start_worker("good")
-        asyncio.run(wait(cluster.address))
-        yield cluster
-
-
-def kinds_on(cluster, topic):
-    """Return the kinds of a topic's events."""
-
-    async def ask():
-        async with submissions.connect(cluster.address) as client:
-            return [event["kind"] for _, event in await client.get_events(topic)]
-
-    return asyncio.run(ask())
-
-
-def test_a_driver_that_nobody_takes_over_stops_and_whoever_comes_later_submits_it_again(tmp_path, task_of, monkeypatch):
-    monkeypatch.setattr(submissions, "_HANDOVER_SECONDS", 1.0)
-    said = []
-    with one_worker(tmp_path) as cluster:
-        task = task_of(cluster, epochs=10_000)
-        submission = submissions.Submission.new("train", task._read_config().model_dump(mode="json"))
-        assert submit(cluster, submission, say=said.append, patience=1)["kind"] == "unfinished"
-        ends = {"abandoned", "finished"}
-        ended = wait_for("the driver's end", lambda: ends & {*kinds_on(cluster, submission.name)}, seconds=60)
-        assert ended == {"abandoned"}
-        assert running_on(cluster) == []
-        assert submit(cluster, submission, say=said.append, patience=0)["kind"] == "unfinished"
-        assert running_on(cluster) == [submission.name]
-    assert any("since nobody waited for it" in line for line in said)
-    assert sum(line.startswith("submitted") for line in said) == 2

@@ -81,7 +81,9 @@ def stored(name: str) -> Stored:
     result = make_artifact(StageContext.of(graph_config(folder, graph=graph)), "ingest")
     store = GraphStore.of(result.artifact, result.manifest)
     parts = range(store.num_partitions)
-    nodes = pa.concat_tables([store.nodes(p, ["id", "split", *DEGREE_COLUMNS, *store.feature_columns]) for p in parts])
+    nodes = pa.concat_tables(
+        [store.nodes(p, ["id", "split", *DEGREE_COLUMNS, *store.feature_columns_of(0)]) for p in parts]
+    )
     edges = pa.concat_tables([store.edges(p, ["dst", "src", "edge_key", *store.edge_columns]) for p in parts])
     return Stored(store, nodes.combine_chunks(), edges.combine_chunks())
 

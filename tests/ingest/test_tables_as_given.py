@@ -63,7 +63,7 @@ def stored(result: ArtifactResult) -> tuple[pa.Table, pa.Table]:
     """Return the store's nodes, and its edges with the users' ids."""
     store = GraphStore.of(result.artifact, result.manifest)
     parts = range(store.num_partitions)
-    nodes = pa.concat_tables([store.nodes(p, ["id", *store.feature_columns]) for p in parts])
+    nodes = pa.concat_tables([store.nodes(p, ["id", *store.feature_columns_of(0)]) for p in parts])
     edges = pa.concat_tables([store.edges(p, ["src", "dst", *store.edge_columns]) for p in parts])
     for end in ("src", "dst"):
         edges = edges.set_column(edges.column_names.index(end), end, nodes["id"].take(edges[end]))

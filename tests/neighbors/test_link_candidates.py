@@ -28,7 +28,7 @@ def pairs_of(store: GraphStore, *, split: int | None = None) -> list[tuple[int, 
 
 def weights_of(store: GraphStore, power: float) -> dict[int, float]:
     """What each node that a link may lead to weighs as a candidate."""
-    kind, relation, found = store.facts.pair_types[1], store.facts.pair_relation, {}
+    kind, relation, found = store.facts.pair_types.target, store.facts.pair_relation, {}
     for part in range(store.num_partitions):
         rows, degrees = store.book.rows(part, kind), store.degrees(part).relation(relation).in_degree
         for row in range(rows.start, rows.stop):

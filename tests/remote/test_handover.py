@@ -6,6 +6,7 @@ import pytest
 
 from gnnflow.remote import handover
 from gnnflow.remote.handover import HANDED_OVER, TAKEN_OVER, Handover
+from tests.clock import Clock
 
 HANDED = {"kind": HANDED_OVER, "seconds": 15.0}
 TAKEN = {"kind": TAKEN_OVER}
@@ -14,13 +15,6 @@ TAKEN = {"kind": TAKEN_OVER}
 @pytest.fixture
 def clock(monkeypatch):
     """Return a clock that goes on by what is added to it."""
-
-    class Clock:
-        now = 1000.0
-
-        def monotonic(self):
-            return self.now
-
     made = Clock()
     monkeypatch.setattr(handover, "time", made)
     return made

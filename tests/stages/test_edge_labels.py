@@ -323,7 +323,7 @@ def test_labelled_edges_are_stratified_with_exact_shares_in_any_partitions(tmp_p
         assert min(np.bincount(codes, minlength=3)) > 0
         np.testing.assert_allclose(shares, [0.1, 0.2], atol=2 / len(codes) + (0.14 if of_class == 2 else 0.02))
     targets = EdgeTargets.of(config.task, config.graph, seed=config.seed)
-    counted = count_labels(preview_schemas(config.graph, targets=targets, drawn=None, states={}), config.graph)
+    counted = count_labels(preview_schemas(config.graph, targets=targets, drawn=None, states={}))
     assert counted is not None
     assert counted.splits == store.facts.splits  # the check divides them alike
 

@@ -18,8 +18,9 @@ from gnnflow.stages.running import make_artifact
 from gnnflow.storage import filesystem
 from gnnflow.storage.filesystem import exists
 from tests.command_line import printed
+from tests.extending.toys.stage import ToyFacts
 from tests.small_graphs import graph_config, write_graph
-from tests.stages.toy_stage import TOY, TOY_BATCH, ToyFacts
+from tests.stages.toy_stage import TOY, TOY_BATCH
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,21 +16,34 @@ import pytest
 from gnnflow.progress import Silent
 from gnnflow.storage import lease
 from gnnflow.storage.writing import create_exclusive, remove_tree, write_atomic
+from tests.clock import Clock
 from tests.hearing import Heard
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_lease_of_a_dead_process_is_taken_at_once(tmp_path: Path) -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Let those who wait for a lease wait by this clock."""
+    clock = Clock()
+    monkeypatch.setattr(lease, "time", clock)
+    return clock
+
+
+def take(folder: Path) -> None:
+    """Take the lease of a folder, at once or when it has expired."""
+    with lease.sole_worker(str(folder), done=lambda: False, progress=Silent()) as alone:
+        assert alone
+
+
+def test_a_lease_of_a_dead_process_is_taken_at_once(tmp_path: Path, clock: Clock) -> None:
     code = "import os,sys; from gnnflow.storage import lease; sys.stdout.buffer.write(lease._content('x', 0))"
     dead = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
     assert json.loads(dead)["pid"] != os.getpid()
     create_exclusive(str(tmp_path / "lease.json"), dead)
-    begin = time.monotonic()
-    with lease.sole_worker(str(tmp_path), done=lambda: False, progress=Silent()) as alone:
-        assert alone
-    assert time.monotonic() - begin < 3
+    take(tmp_path)
+    assert clock.now < lease._EXPIRE_SECONDS
     assert not (tmp_path / "lease.json").exists()
 
 
@@ -44,20 +57,11 @@ def test_what_a_killed_holder_was_writing_does_not_outlive_the_work(tmp_path: Pa
     assert not work.exists()
 
 
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> float:
-    """Let leases expire within the returned seconds, and waiters look often."""
-    monkeypatch.setattr(lease, "_EXPIRE_SECONDS", 0.1)
-    monkeypatch.setattr(lease, "_POLL_SECONDS", 0.02)
-    return 0.1
-
-
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("clock")
 def test_a_lease_that_is_not_renewed_expires(tmp_path: Path) -> None:
     held = {"owner": "x", "count": 3, "host": "another-host", "pid": 1, "born": "1"}
     create_exclusive(str(tmp_path / "lease.json"), json.dumps(held).encode())
-    with lease.sole_worker(str(tmp_path), done=lambda: False, progress=Silent()) as alone:
-        assert alone
+    take(tmp_path)
 
 
 def holder(**changes: Any) -> bytes:
@@ -73,20 +77,16 @@ ELSEWHERE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("where", ELSEWHERE)
-def test_a_lease_is_not_taken_because_its_pid_means_nothing_here(tmp_path: Path, soon: float, where: str) -> None:
+def test_a_lease_is_not_taken_because_its_pid_means_nothing_here(tmp_path: Path, clock: Clock, where: str) -> None:
     (tmp_path / "lease.json").write_bytes(holder(**ELSEWHERE[where]))
-    begin = time.monotonic()
-    with lease.sole_worker(str(tmp_path), done=lambda: False, progress=Silent()) as alone:
-        assert alone
-    assert time.monotonic() - begin > soon
+    take(tmp_path)
+    assert clock.now > lease._EXPIRE_SECONDS
 
 
-def test_a_lease_of_a_pid_that_another_process_has_now_is_taken_at_once(tmp_path: Path) -> None:
+def test_a_lease_of_a_pid_that_another_process_has_now_is_taken_at_once(tmp_path: Path, clock: Clock) -> None:
     (tmp_path / "lease.json").write_bytes(holder(born="1"))
-    begin = time.monotonic()
-    with lease.sole_worker(str(tmp_path), done=lambda: False, progress=Silent()) as alone:
-        assert alone
-    assert time.monotonic() - begin < 3
+    take(tmp_path)
+    assert clock.now < lease._EXPIRE_SECONDS
 
 
 @pytest.mark.slow
@@ -110,12 +110,10 @@ def test_a_container_of_the_same_host_name_does_not_take_a_live_lease(tmp_path: 
     "content",
     [b"", b"{", b"[1]", b"null", b"\xff\xfe", b'{"host": "a"}', b'{"owner": 1, "pid": "x", "place": "", "born": 0}'],
 )
-def test_a_lease_that_cannot_be_read_expires_by_time(tmp_path: Path, soon: float, content: bytes) -> None:
+def test_a_lease_that_cannot_be_read_expires_by_time(tmp_path: Path, clock: Clock, content: bytes) -> None:
     (tmp_path / "lease.json").write_bytes(content)
-    begin = time.monotonic()
-    with lease.sole_worker(str(tmp_path), done=lambda: False, progress=Silent()) as alone:
-        assert alone
-    assert time.monotonic() - begin > soon
+    take(tmp_path)
+    assert clock.now > lease._EXPIRE_SECONDS
 
 
 def test_a_work_folder_goes_while_its_lease_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +162,7 @@ def test_a_holder_that_was_replaced_renews_no_more(tmp_path: Path, monkeypatch: 
     assert file.read_bytes() == holder(owner="another")
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("clock")
 def test_a_waiter_is_told_and_leaves_when_the_work_is_done(tmp_path: Path) -> None:
     held = {"owner": "x", "count": 3, "host": "another-host", "pid": 1, "born": "1"}
     create_exclusive(str(tmp_path / "lease.json"), json.dumps(held).encode())

@@ -134,7 +134,7 @@ class PairsOfClusters(Builder[IntArray]):
         if not isinstance(task, LinkTask) or isinstance(task.negatives, InBatchNegatives):
             return members[:0]
         plan = PoolPlan.of(task, seed=self.rule.seed)
-        led_to = members[facts.book.type_of(members) == facts.pair_types[1]]
+        led_to = members[facts.book.type_of(members) == facts.pair_types.target]
         degrees = self.degrees.relation(facts.pair_relation).in_degree[led_to] if plan.power else None
         return draw_pool(members, led_to, degrees, plan)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,16 @@ from gnnflow.neighbors.selected import Neighbors, edges_by_row
 from gnnflow.storage.columns import take_rows, to_numpy
 from gnnflow.storage.graph_store import GraphStore, read_features
 
-_NO_TARGETS = (np.empty(0, np.int64),) * 3
+
+class Labelled(NamedTuple):
+    """The dense ids of labelled nodes [T], their splits [T] and their labels."""
+
+    ids: IntArray
+    splits: IntArray
+    labels: Array
+
+
+_NO_TARGETS = Labelled(*(np.empty(0, np.int64),) * 3)
 
 
 @dataclass(frozen=True)
@@ -125,11 +135,8 @@ def blocks_of(part: OwnPart, neighbors: Neighbors, *, num_layers: int) -> list[B
     return [made[limit] for limit in reversed(limits)]
 
 
-def labelled(store: GraphStore, partition: int) -> tuple[IntArray, IntArray, Array]:
-    """Return the dense ids of a partition's labelled nodes that have a split, their splits and their labels.
-
-    None where targets are pairs.
-    """
+def labelled(store: GraphStore, partition: int) -> Labelled:
+    """Return a partition's labelled nodes that have a split; none where targets are pairs."""
     if store.facts.targets == "edges":
         return _NO_TARGETS
     target_type = store.facts.target_type
@@ -137,7 +144,7 @@ def labelled(store: GraphStore, partition: int) -> tuple[IntArray, IntArray, Arr
     rows = _rows_of_targets(table)
     first = store.book.start(partition) + store.book.rows(partition, target_type).start
     held = take_rows(table, rows)
-    return rows + first, to_numpy(held["split"]).astype(np.int64), labels_of(held["label"])
+    return Labelled(rows + first, to_numpy(held["split"]).astype(np.int64), labels_of(held["label"]))
 
 
 def targets_by_split(store: GraphStore, partitions: Sequence[int]) -> IntArray:

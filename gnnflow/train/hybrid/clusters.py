@@ -103,7 +103,7 @@ class RankClusterPairs(Builder[IntArray]):
         if not isinstance(task, LinkTask) or isinstance(task.negatives, InBatchNegatives):
             return members[:0]
         plan = PoolPlan.of(task, seed=part.seed)
-        led_to, degrees = members[facts.book.type_of(members) == facts.pair_types[1]], None
+        led_to, degrees = members[facts.book.type_of(members) == facts.pair_types.target], None
         if plan.power:
             at = part.owned(led_to)
             own = part.own.nodes.relation(facts.pair_relation).in_degree[led_to[at] - part.own.first]

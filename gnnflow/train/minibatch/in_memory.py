@@ -165,7 +165,7 @@ def pool_of_split(store: GraphStore, task: PairTask, split: str, *, seed: int) -
     """Return the nodes that negatives of a split are drawn from [M]."""
     plan = PoolPlan.of(task, seed=seed)
     if plan.size:
-        led_to = [store.book.rows(part, store.facts.pair_types[1]) for part in range(store.num_partitions)]
+        led_to = [store.book.rows(part, store.facts.pair_types.target) for part in range(store.num_partitions)]
         plan = replace(plan, size=max(plan.size, sum(rows.stop - rows.start for rows in led_to)))
     pool, numbers = np.empty(plan.size, np.int64), np.array([SPLITS.index(split)])
     weights = np.array([pool_weights(store, part, plan).sum() for part in range(store.num_partitions)])

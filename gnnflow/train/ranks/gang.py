@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.run_facts import RankAttempt
@@ -101,9 +101,16 @@ def _attempts_error(attempts: Sequence[RankAttempt]) -> ClusterError:
     )
 
 
+class _Workers(NamedTuple):
+    """A worker for each rank, and those left over."""
+
+    ranks: list[str]
+    others: list[str]
+
+
 def _workers_for(
     job: TrainJob, client: Client, *, busy: Sequence[str], progress: Progress, fit: FitWorkers | None = None
-) -> tuple[list[str], list[str]]:
+) -> _Workers:
     """Return a worker for each rank, idle ones first, and those left over.
 
     busy: workers that computed a rank of an earlier attempt when that ended. fit: see `train_on_ranks`.
@@ -121,7 +128,7 @@ def _workers_for(
         free = {each: keys for each, keys in idle.items() if not any(str(key).startswith(PREFIX) for key in keys)}
         if len(free) >= asked:
             found = sorted(free, key=lambda each: (len(free[each]), each))
-            return found[:asked], found[asked:]
+            return _Workers(found[:asked], found[asked:])
         if patience.is_over():
             break
         if not said:
@@ -130,7 +137,7 @@ def _workers_for(
         time.sleep(LOOK_SECONDS)
     if job.train.elastic and free:
         progress.message(f"train: goes on with {len(free)} ranks instead of {asked}, on the workers that are there")
-        return sorted(free), []
+        return _Workers(sorted(free), [])
     advice = (
         "Start more workers, or wait for those that others use."
         if job.train.elastic

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gnnflow.graph.arrays import Array, FloatArray, IntArray
+from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.layers.encoders import BagEncoder
 from gnnflow.train.profile import Stopwatch
 from gnnflow.train.ranks.gradients import weights_checksum
@@ -28,7 +28,7 @@ from gnnflow.train.ranks.group import RankGroup
 from gnnflow.train.ranks.operations import RankLostError
 from gnnflow.train.ranks.patience import Patience
 from gnnflow.train.ranks.server_shard import Part, Push, RowGradients, State, dealt
-from gnnflow.train.ranks.servers import Reply, ServerClosedError
+from gnnflow.train.ranks.servers import Reply, ServerClosedError, Weights
 from gnnflow.train.source import DealtBatch, Step
 from gnnflow.train.state import Row
 from gnnflow.train.updater import HeldGradients, StepLoss
@@ -202,11 +202,11 @@ class ServedUpdater:
 
     def _fetch(self) -> None:
         """Take all weights, the tables' too."""
-        found: list[tuple[FloatArray, list[FloatArray], int]] = self._answers([each.fetch() for each in self._servers])
-        self._versions = [version for _, _, version in found]
-        for part, bags, (weights, tables, _) in zip(self._parts, self._tables, found, strict=True):
-            part.take(weights)
-            for bag, table in zip(bags, tables, strict=True):
+        found: list[Weights] = self._answers([each.fetch() for each in self._servers])
+        self._versions = [each.version for each in found]
+        for part, bags, weights in zip(self._parts, self._tables, found, strict=True):
+            part.take(weights.dense)
+            for bag, table in zip(bags, weights.tables, strict=True):
                 with torch.no_grad():
                     bag.weight.copy_(torch.tensor(table))
 
@@ -222,12 +222,12 @@ class ServedUpdater:
             if self._bags:
                 self._fetch()
             return self._tensors(self._answers([each.state() for each in self._servers]), None)
-        ((version, epoch, done),) = self._answers([self._servers[0].pause(self._group.rank)])
-        self._answers([each.reach(version) for each in self._servers])
+        (pause,) = self._answers([self._servers[0].pause(self._group.rank)])
+        self._answers([each.reach(pause.version) for each in self._servers])
         self._fetch()
         held = self._answers([each.state() for each in self._servers])
         self._answers([self._servers[0].resume()])
-        return self._tensors(held, (epoch, done))
+        return self._tensors(held, (pause.epoch, pause.done))
 
     @staticmethod
     def _tensors(held: Sequence[State], done: tuple[int, Array] | None) -> dict[str, Tensor]:

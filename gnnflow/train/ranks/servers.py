@@ -63,6 +63,27 @@ class Reply:
 
 
 @dataclass(frozen=True)
+class Pause:
+    """The state in which ranks are held.
+
+    version: which every server comes to. done: whether each batch of the epoch is done.
+    """
+
+    version: int
+    epoch: int
+    done: Array
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The dense weights and the whole tables as they are, and their version."""
+
+    dense: FloatArray
+    tables: list[FloatArray]
+    version: int
+
+
+@dataclass(frozen=True)
 class _Answer:
     """The answer to a rank's last push, without weights. step: of that push; -1 before the first."""
 
@@ -159,16 +180,13 @@ class Server:
             given = self._answers[rank]
             return Reply(self._shard.weights(), given.loss, self._version, given.batches)
 
-    async def pause(self, rank: int) -> tuple[int, int, Array]:
-        """Hold all ranks where they have no batch under way; return version, epoch and which of its batches are done.
-
-        rank: the one that asks, which has none. The version is that which every server comes to.
-        """
+    async def pause(self, rank: int) -> Pause:
+        """Hold all ranks where they have no batch under way. rank: the one that asks, which has none."""
         async with self._turn:
             self._paused = True
             await self._until(lambda: not any(self._is_under_way(other) for other in self._others(rank)))
             assert self._queue is not None
-            return self._version, self._queue.epoch, self._queue.done.copy()
+            return Pause(self._version, self._queue.epoch, self._queue.done.copy())
 
     async def reach(self, version: int) -> None:
         """Return when the weights are of a version, in a pause."""
@@ -186,9 +204,9 @@ class Server:
         """Return these rows of each table as they are."""
         return self._shard.rows(wanted)
 
-    async def fetch(self) -> tuple[FloatArray, list[FloatArray], int]:
-        """Return the dense weights and the whole tables as they are, and their version."""
-        return self._shard.weights(), self._shard.whole_tables(), self._version
+    async def fetch(self) -> Weights:
+        """Return all weights as they are."""
+        return Weights(self._shard.weights(), self._shard.whole_tables(), self._version)
 
     async def state(self) -> State:
         """Return the optimiser's state."""

@@ -24,6 +24,7 @@ from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.globalbatch.graph import (
+    Labelled,
     blocks_of,
     bounds_of,
     labelled,
@@ -155,7 +156,7 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
     scratch = Scratch(train.scratch or (None if card else tempfile.gettempdir()))
     try:
         made = _planned(job, counts, scratch, exchange, card)
-        nodes = _Labelled.of(store, partitions, int(counts.sum()))
+        nodes = _labelled_of(store, partitions, int(counts.sum()))
         watch.lap("read")
         targets = nodes.ids[nodes.splits == SPLITS.index("train")]
         numbering = _numbering(job, made, exchange, targets=targets, edges=edges)
@@ -192,27 +193,18 @@ def _refuse_typed_card(job: TrainJob) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Labelled:
-    """A rank's labelled nodes that have a split: dense ids, splits and labels [L], in dense id order."""
-
-    ids: IntArray
-    splits: IntArray
-    labels: Array
-
-    @staticmethod
-    def of(store: GraphStore, partitions: range, number: int) -> _Labelled:
-        """Read so many nodes of some partitions, each into its place: labels may be as large as features."""
-        made: list[Array] = []
-        first = 0
-        for partition in partitions:
-            held = labelled(store, partition)
-            made = made or [np.empty((number, *column.shape[1:]), column.dtype) for column in held]
-            for into, column in zip(made, held, strict=True):
-                into[first : first + len(column)] = column
-            first += len(held[0])
-        pa.default_memory_pool().release_unused()
-        return _Labelled(*made)
+def _labelled_of(store: GraphStore, partitions: range, number: int) -> Labelled:
+    """Read so many labelled nodes of some partitions, each into its place: labels may be as large as features."""
+    made: list[Array] = []
+    first = 0
+    for partition in partitions:
+        held = labelled(store, partition)
+        made = made or [np.empty((number, *column.shape[1:]), column.dtype) for column in held]
+        for into, column in zip(made, held, strict=True):
+            into[first : first + len(column)] = column
+        first += len(held.ids)
+    pa.default_memory_pool().release_unused()
+    return Labelled(*made)
 
 
 def _planned(job: TrainJob, counts: IntArray, scratch: Scratch, exchange: Exchange, card: Card | None) -> Plan:

@@ -54,8 +54,9 @@ EVIL = """<!doctype html><meta charset="utf-8"><base href="http://127.0.0.1:9/">
 @contextlib.contextmanager
 def opened_browser() -> Iterator[Browser]:
     """Run Chromium; skips the test where it is not installed."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE)
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("needs Chromium: apt install chromium")

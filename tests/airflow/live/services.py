@@ -19,9 +19,14 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gnnflow.graph.errors import ClusterError
 from tests.conftest import REPOSITORY
 from tests.ports import free_port
+
+LIVE = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.filterwarnings("default"), pytest.mark.timeout(1500)]
+"""The marks of tests on a live Airflow."""
 
 BIN = Path(sys.executable).parent
 SECRET = "planted-secret-Zq7"

@@ -14,24 +14,16 @@ pytest.importorskip("playwright", reason="needs playwright: pip install -r tests
 from playwright.sync_api import Page, expect
 
 from gnnflow_airflow.form import SETTINGS, form_params, nested
-from tests.airflow.live.browser import PATIENCE, both_widths, fit_height, picture, signed_in
+from tests.airflow.live.browser import both_widths, fit_height, picture, signed_in
 from tests.airflow.live.runs import PIPELINE, PipelineRun, grep, in_bucket, objects_with
-from tests.airflow.live.services import SECRET, System, wait_for
+from tests.airflow.live.services import LIVE, SECRET, System, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.airflow.live.graphs import LiveGraph
 
-pytestmark = [
-    pytest.mark.airflow,
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.timeout(1500),
-]
-
-expect.set_options(timeout=PATIENCE)
+pytestmark = [*LIVE, pytest.mark.browser]
 
 
 def fill_form(page: Page, values: dict[str, object], *, picture_at: Path) -> None:

@@ -13,22 +13,14 @@ pytest.importorskip("playwright", reason="needs playwright: pip install -r tests
 from playwright.sync_api import Locator, Page, expect
 
 from gnnflow import registry
-from tests.airflow.live.browser import EVIL, PATIENCE, both_widths, crawl_from, page_of, signed_in
+from tests.airflow.live.browser import EVIL, both_widths, crawl_from, page_of, signed_in
 from tests.airflow.live.journeys import MODEL
-from tests.airflow.live.services import EDITOR, VIEWER
+from tests.airflow.live.services import EDITOR, LIVE, VIEWER
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [
-    pytest.mark.airflow,
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.timeout(1500),
-]
-
-expect.set_options(timeout=PATIENCE)
+pytestmark = [*LIVE, pytest.mark.browser]
 
 
 def heading(page: Page, *, framed: bool) -> Locator:

@@ -10,9 +10,9 @@ import s3fs
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
 from tests.airflow.live.journeys import DIVERGES
-from tests.airflow.live.services import POOL, POOL_SLOTS
+from tests.airflow.live.services import LIVE, POOL, POOL_SLOTS
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.filterwarnings("default"), pytest.mark.timeout(1500)]
+pytestmark = LIVE
 
 
 @pytest.mark.usefixtures("live")

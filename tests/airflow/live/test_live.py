@@ -9,14 +9,9 @@ import pytest
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
 from tests.airflow.live.runs import Case, kill_worker
-from tests.airflow.live.services import wait_for
+from tests.airflow.live.services import LIVE, wait_for
 
-pytestmark = [
-    pytest.mark.airflow,
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.timeout(1500),
-]
+pytestmark = LIVE
 LONG = {"epochs": 2000, "patience": 0}  # ten seconds of training on an idle machine, three before a trigger waits
 
 

@@ -12,18 +12,13 @@ pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflo
 from tests.airflow.live.conftest import running
 from tests.airflow.live.journeys import DIVERGES, Retraining, begin_experiment
 from tests.airflow.live.runs import PipelineRun, in_bucket
+from tests.airflow.live.services import LIVE
 from tests.mapreduce.foreign_cluster import another_version, foreign_cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [
-    pytest.mark.airflow,
-    pytest.mark.exhaustive,
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.timeout(1500),
-]
+pytestmark = [*LIVE, pytest.mark.exhaustive]
 
 
 class Tenant:

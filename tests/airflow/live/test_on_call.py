@@ -28,15 +28,10 @@ from tests.airflow.live.on_call import (
     until_running_here,
 )
 from tests.airflow.live.runs import kill_worker
+from tests.airflow.live.services import LIVE
 from tests.small_graphs import graph_config, write_graph
 
-pytestmark = [
-    pytest.mark.airflow,
-    pytest.mark.exhaustive,
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.timeout(1500),
-]
+pytestmark = [*LIVE, pytest.mark.exhaustive]
 LONG, ENDLESS = {"epochs": 8000}, {"epochs": 1_000_000}
 WORKERS = DASK[1:]
 

@@ -12,17 +12,11 @@ pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflo
 from gnnflow.config import load_config
 from tests.airflow.live.graphs import LiveGraph
 from tests.airflow.live.runs import PipelineRun, grep, in_bucket, maps_in_bucket, objects_with, typed_in_bucket
-from tests.airflow.live.services import SECRET
+from tests.airflow.live.services import LIVE, SECRET
 from tests.conftest import REPOSITORY
 from tests.typed_graphs import SIZES
 
-pytestmark = [
-    pytest.mark.airflow,
-    pytest.mark.exhaustive,
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.timeout(1500),
-]
+pytestmark = [*LIVE, pytest.mark.exhaustive]
 
 
 @pytest.fixture(scope="session")

@@ -15,21 +15,17 @@ from gnnflow.train.ranks.operations import Pending, Place, Position
 from gnnflow.train.ranks.patience import PAUSE_SECONDS, Patience
 from gnnflow.train.ranks.pushing import ServedUpdater
 from gnnflow.train.ranks.waiting import wait_for_port, wait_for_values
+from tests.clock import Clock
 from tests.train.planted import Recording
 
 HOUR, LIMIT = 3600.0, 60.0
 PLACE = Place(0, 2, start_seconds=LIMIT, step_seconds=LIMIT)
 
 
-class Clock:
-    """A clock that stands still; a pause moves it, once."""
+class PausedClock(Clock):
+    """A clock that a pause moves, once."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.asked = 0
-
-    def monotonic(self) -> float:
-        return self.now
+    asked = 0
 
     def pause_once(self) -> bool:
         """Say whether what is waited for is there: not at the first look, in which the process is paused."""
@@ -39,13 +35,13 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> PausedClock:
+    found = PausedClock()
     monkeypatch.setattr(patience, "time", found)
     return found
 
 
-def test_a_limit_counts_what_lies_between_looks_and_of_a_pause_little(clock: Clock) -> None:
+def test_a_limit_counts_what_lies_between_looks_and_of_a_pause_little(clock: PausedClock) -> None:
     wait = patience.Patience(LIMIT)
     clock.now += HOUR
     assert not wait.is_over()
@@ -57,14 +53,14 @@ def test_a_limit_counts_what_lies_between_looks_and_of_a_pause_little(clock: Clo
     assert looks == 2 * (LIMIT - PAUSE_SECONDS) + 1
 
 
-def test_workers_may_come_after_a_pause(clock: Clock) -> None:
+def test_workers_may_come_after_a_pause(clock: PausedClock) -> None:
     client = SimpleNamespace(processing=lambda: {"a": (), "b": ()} if clock.pause_once() else {})
     train = MiniBatchConfig.model_validate({"workers": 2, "start_seconds": LIMIT})
     found = _workers_for(SimpleNamespace(train=train), client, busy=[], progress=Recording())
     assert found == (["a", "b"], [])
 
 
-def test_a_server_may_begin_after_a_pause(clock: Clock) -> None:
+def test_a_server_may_begin_after_a_pause(clock: PausedClock) -> None:
     updater = {"kind": "parameter_server", "servers": 1}
     train = MiniBatchConfig.model_validate({"workers": 2, "start_seconds": LIMIT, "updater": updater})
     future = SimpleNamespace(done=clock.pause_once, result=lambda: "a server")
@@ -74,12 +70,12 @@ def test_a_server_may_begin_after_a_pause(clock: Clock) -> None:
     assert hosting.actors == ("a server",)
 
 
-def test_other_ranks_may_arrive_after_a_pause(clock: Clock) -> None:
+def test_other_ranks_may_arrive_after_a_pause(clock: PausedClock) -> None:
     store = SimpleNamespace(check=lambda _: clock.pause_once())
     assert wait_for_values(store, ["arrived/1"], Position(), seconds=LIMIT)
 
 
-def test_a_port_may_be_reached_after_a_pause(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_may_be_reached_after_a_pause(clock: PausedClock, monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(*_: object, **__: object) -> SimpleNamespace:
         if not clock.pause_once():
             raise TimeoutError
@@ -90,7 +86,7 @@ def test_a_port_may_be_reached_after_a_pause(clock: Clock, monkeypatch: pytest.M
     assert clock.asked == 2
 
 
-def test_an_operation_may_end_after_a_pause(clock: Clock) -> None:
+def test_an_operation_may_end_after_a_pause(clock: PausedClock) -> None:
     def wait(_: object) -> None:
         if not clock.pause_once():
             raise TimeoutError
@@ -100,7 +96,7 @@ def test_an_operation_may_end_after_a_pause(clock: Clock) -> None:
     assert clock.asked == 2
 
 
-def test_a_server_may_answer_after_a_pause(clock: Clock) -> None:
+def test_a_server_may_answer_after_a_pause(clock: PausedClock) -> None:
     def result(**_: object) -> str:
         if not clock.pause_once():
             raise TimeoutError
