@@ -54,7 +54,7 @@ test-slice: $(VENV)/.installed-dev
 	GNNFLOW_TESTS=all exec .ci/suite $(BIN)/python --numprocesses 2 --dist loadgroup -m "$(EXHAUSTIVE)" --slice $(SLICE)
 
 test-airflow: $(AIRFLOW_VENV)/.installed
-	exec .ci/suite $(AIRFLOW_VENV)/bin/python -m "airflow and not exhaustive" tests/airflow
+	exec .ci/suite $(AIRFLOW_VENV)/bin/python --numprocesses 2 --dist loadgroup -m "airflow and not exhaustive" tests/airflow
 
 test-airflow-all: $(AIRFLOW_VENV)/.installed
 	exec .ci/suite $(AIRFLOW_VENV)/bin/python -m airflow tests/airflow
@@ -147,6 +147,6 @@ $(VENV)/card-3.6/.installed: Makefile | $(VENV)/card/.installed
 # An environment of its own: gnnflow must install, and pass its other tests, without Airflow. After the other, since both
 # compile the native core.
 $(AIRFLOW_VENV)/.installed: pyproject.toml tests/airflow/requirements.txt | $(VENV)/.installed-dev
-	$(BIN)/python -m venv $(AIRFLOW_VENV)
-	$(INSTALL) $(AIRFLOW_VENV)/bin/python --editable '.[airflow,s3,dev]' --requirement tests/airflow/requirements.txt
+	$(UV) venv --quiet --allow-existing --python $(BIN)/python $(AIRFLOW_VENV)
+	$(INSTALL) $(AIRFLOW_VENV)/bin/python --editable '.[airflow,s3]' --requirement tests/airflow/requirements.txt
 	touch $@
