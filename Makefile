@@ -69,7 +69,7 @@ test-card: $(VENV)/card/.installed
 test-card-all: $(VENV)/card/.installed $(VENV)/card-3.6/.installed
 	GNNFLOW_TESTS=all GNNFLOW_TRITONS=$(VENV)/card:$(VENV)/card-3.6 $(INTERPRETED)
 
-test-helm:
+test-helm: | $(UV)
 	.ci/helm
 
 test-all: export GNNFLOW_TESTS := all

@@ -29,6 +29,9 @@ ClusterOf = Callable[["LocalCluster"], "Cluster"]
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
+# Read when OpenMP is loaded: threads that wait for each other sleep, where others need the cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # No deadline: the first call of a compiled kernel or a cold import would fail a test that is right.
 settings.register_profile("few", deadline=None, max_examples=examples(100), print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
