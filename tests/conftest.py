@@ -36,8 +36,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 settings.register_profile("few", deadline=None, max_examples=examples(100), print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
-# Fixtures of clusters, and of an Airflow, that outlive a test; all tests of one are run by one process.
-_SHARED_CLUSTERS = frozenset({"cluster_of", "shared_client", "live_on_sqlite"})
+# Fixtures of clusters that outlive a test; all tests of one are run by one process.
+_SHARED_CLUSTERS = frozenset({"cluster_of", "shared_client"})
 _ADVICE = "End it in the code where a user would have it left too, else in the test: CONTRIBUTING.md, Tests."
 _CASES = Counter[str]()  # of each table that were collected
 
