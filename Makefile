@@ -27,9 +27,6 @@ EXHAUSTIVE := (drawn or exhaustive or robustness or slow or distributed or s3 or
 MUTANT_RINGS ?= test ci all
 MUTANTS := $(BIN)/python .ci/mutants.py --exhaustive "$(EXHAUSTIVE)" --slice $(SLICE)
 
-# Benchmarks are scripts of one folder, and call peers' code that has no types.
-LOOSELY := --allow-untyped-calls --no-warn-return-any --allow-subclassing-any
-
 # The tests start hundreds of interpreters, and uv leaves what it installs uncompiled: without a place to keep what one of
 # them compiled, each does so again, which doubles the time it takes to start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -101,7 +98,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	cd benchmarks && ../$(BIN)/mypy --config-file=../pyproject.toml --cache-dir=../.mypy_cache $(LOOSELY) *.py
+	cd benchmarks && ../$(BIN)/mypy --config-file=../pyproject.toml --cache-dir=../.mypy_cache *.py
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/words.py
 	$(BIN)/python -m gnnflow.config | diff -u docs/config.md -
