@@ -150,7 +150,7 @@ $(VENV)/card-3.6/.installed: Makefile | $(VENV)/card/.installed
 	touch $@
 
 # An environment of its own: gnnflow must install, and pass its other tests, without Airflow. After the other, which
-# compiles the native core that both load: a minute and a half of a processor.
+# compiles the native core that both load: a minute of a processor.
 $(AIRFLOW_VENV)/.installed: pyproject.toml tests/airflow/requirements.txt | $(VENV)/.installed-dev
 	$(UV) venv --quiet --allow-existing --python $(BIN)/python $(AIRFLOW_VENV)
 	$(INSTALL) $(AIRFLOW_VENV)/bin/python --editable '.[airflow,s3]' --requirement tests/airflow/requirements.txt
