@@ -139,7 +139,7 @@ def counts_of(graph: Graph, roots: IntArray) -> tuple[IntArray, IntArray]:
 
 def timed(tasks: list[Task], repeats: int) -> np.ndarray[Any, Any]:
     """Return each task's smallest time over rounds in which every task runs once."""
-    return np.array([[task.run() for task in tasks] for _ in range(repeats)]).min(0)
+    return np.array([[task.run() for task in tasks] for _ in range(repeats)]).min(0)  # type: ignore[no-any-return]
 
 
 def learned_costs(graph: Graph, x: torch.Tensor, repeats: int) -> tuple[CostModel, float]:

@@ -296,7 +296,7 @@ def peer_tested(convs: list[Any], data: Data, x: Array, *, seed: int, epochs: in
     outputs = convs[1](convs[0](rows, edges).relu(), edges)
     for _ in range(epochs):
         optimizer.zero_grad()
-        cross_entropy(outputs[train], truth[train]).backward()
+        cross_entropy(outputs[train], truth[train]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         outputs = convs[1](convs[0](rows, edges).relu(), edges)
         held = outputs.detach()

@@ -57,7 +57,7 @@ def seconds(function: Callable[[], object]) -> float:
         function()
     least = float("inf")
     for _ in range(REPEATS):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         begin.record()
         for _ in range(IN_A_ROW):
             function()

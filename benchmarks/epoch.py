@@ -54,7 +54,7 @@ def epoch_of(graph: Graph, spec: Spec, chosen: Chosen) -> Found:
                 with torch.autocast(device.type, torch.bfloat16, enabled=chosen.precision == "bfloat16"):
                     outputs = library.outputs(net, batch)
                 loss = library.loss(outputs.float(), truth)
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
             if device.type == "cuda":
                 torch.cuda.synchronize()

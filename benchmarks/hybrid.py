@@ -65,7 +65,7 @@ def popularity(graph: str, number: int, rng: np.random.Generator) -> np.ndarray:
     """Return the probability of each node to be the start of an edge [N]."""
     ranks = rng.permutation(np.arange(1, number + 1))
     drawn = rng.lognormal(0.0, 1.0, number) if graph == "fb91" else ranks**-0.8
-    return drawn / drawn.sum()
+    return drawn / drawn.sum()  # type: ignore[no-any-return]
 
 
 def edges_of(model: str, graph: str, number: int, rng: np.random.Generator) -> list[InEdges]:

@@ -101,7 +101,7 @@ class _Reader(io.BytesIO):
         return content
 
 
-class LimitedFileSystem(MemoryFileSystem):
+class LimitedFileSystem(MemoryFileSystem):  # type: ignore[misc]
     """Files in memory, read and written over the link."""
 
     protocol = PROTOCOL

@@ -207,7 +207,7 @@ def _step(model: Peer, optimizer: torch.optim.Optimizer, links: Links, source: T
     negatives = torch.randint(0, len(h), target.shape)
     edge, other = ((h[source] * h[ends]).sum(1) for ends in (target, negatives))
     loss = -(functional.logsigmoid(edge).mean() + functional.logsigmoid(-other).mean()) / _BOTH
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
 
 

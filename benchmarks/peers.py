@@ -69,7 +69,7 @@ def trained(net: nn.Module, batches: Batches, *, epochs: int, rate: float = 0.00
         for logits, labels in batches():
             optimizer.zero_grad()
             loss = functional.cross_entropy(logits, labels)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         times.append(time.perf_counter() - begin)
         spent.append(time.process_time() - cpu)
@@ -133,7 +133,7 @@ def minibatch_dgl(graph: str, *, epochs: int, threads: int, layers: int = 0) -> 
     net = DglSage(x.shape[1], int(y.max()) + 1, layers or len(FANOUT))
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        for batch in seeds[torch.randperm(len(seeds))].split(BATCH):
+        for batch in seeds[torch.randperm(len(seeds))].split(BATCH):  # type: ignore[no-untyped-call]
             nodes, rows, blocks = sampler.sample_blocks(held, batch)
             yield net(blocks, x[nodes]), y[rows]
 
@@ -298,7 +298,7 @@ def walks_dgl(folder: str, *, walks: int, length: int, top_k: int, classes: int,
     )
     sampler(torch.arange(min(BATCH, num_nodes)))
     order, begin = torch.randperm(num_nodes), time.perf_counter()
-    for batch in order.split(BATCH):
+    for batch in order.split(BATCH):  # type: ignore[no-untyped-call]
         sampler(batch)
     in_batches, begin = time.perf_counter() - begin, time.perf_counter()
     found = sampler(torch.arange(num_nodes))

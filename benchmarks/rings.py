@@ -126,7 +126,7 @@ def pyg(x: Any, tables: dict[str, pa.Table], truth: Any, split: Any, *, seed: in
         torch.manual_seed(seed + begun)
     for epoch in range(begun + 1, epochs + 1):
         optimizer.zero_grad()
-        functional.cross_entropy(logits(training=True)[train], labels[train]).backward()
+        functional.cross_entropy(logits(training=True)[train], labels[train]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         if epoch % EVERY:
             continue

@@ -78,7 +78,7 @@ def scores_of(graph: Graph, spec: Spec, chosen: Chosen) -> list[float]:
             net.train()
             optimizer.zero_grad()
             outputs = library.outputs(net, batch)
-            library.loss(outputs[rows_of["train"]], labels[rows_of["train"]]).backward()
+            library.loss(outputs[rows_of["train"]], labels[rows_of["train"]]).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             net.eval()
             with torch.no_grad():

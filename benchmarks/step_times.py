@@ -98,7 +98,7 @@ class Recorder:
     def updater(self, model: nn.Module, config: TrainConfig) -> Updater:
         """Return an updater of this rank alone."""
         for number, parameter in enumerate(each for each in model.parameters() if each.requires_grad):
-            parameter.register_post_accumulate_grad_hook(partial(self._arrived, number))
+            parameter.register_post_accumulate_grad_hook(partial(self._arrived, number))  # type: ignore[no-untyped-call]
         return LocalUpdater(model, config, exchange=self)
 
     def part(self, loss: Tensor, weight: float) -> WeightedLoss:

@@ -85,7 +85,7 @@ class LimitedDisk(LocalDisk):
 
 def num_parts(chosen: Chosen) -> int:
     """Return the number of runs of nodes that the graph comes in, like partitions of a store."""
-    return max(16, chosen.edges // 500_000)
+    return max(16, chosen.edges // 500_000)  # type: ignore[no-any-return]
 
 
 def parts_of(chosen: Chosen) -> Iterator[tuple[int, InEdges, Degrees, Features]]:
@@ -184,7 +184,7 @@ def warm(model: Model, chosen: Chosen) -> None:
     with tempfile.TemporaryDirectory() as folder:
         graph, _, targets = filed(model, tiny, Scratch(folder))
         for logits in (in_memory(model, tiny)(), streamed.forward(model, graph, targets)):
-            logits.sum().backward()
+            logits.sum().backward()  # type: ignore[no-untyped-call]
         graph.scratch.close()
     torch.optim.Adam([torch.zeros(1, requires_grad=True)]).step()
     model.zero_grad()
@@ -212,7 +212,7 @@ def measured(chosen: Chosen) -> Found:
             moved, begin = disk.moved, time.perf_counter()
             loss = cross_entropy(compute(), labels)
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             times.append(time.perf_counter() - begin)
             told |= {"loss": loss.item(), "moved": (disk.moved - moved) / 2**20}

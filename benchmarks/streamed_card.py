@@ -80,7 +80,7 @@ def epochs(chosen: Chosen, model: nn.Module, compute: Callable[[], torch.Tensor]
         begin = time.perf_counter()
         optimizer.zero_grad()
         loss = functional.cross_entropy(compute(), labels)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         float(loss.detach())
         if device.type == "cuda":

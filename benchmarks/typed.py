@@ -126,7 +126,7 @@ def theirs(kind: str, tables: Tables, config: Config, seed: int) -> Metrics:
         model.train()
         optimizer.zero_grad()
         loss = functional.cross_entropy(model(tables)[rows["train"]], labels[rows["train"]])
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         model.eval()
         with torch.no_grad():

@@ -52,6 +52,14 @@ def compile_core(root: Path = ROOT) -> bool:
     return True
 
 
+def is_current(root: Path = ROOT) -> bool:
+    """Return whether the library is newer than everything that it is compiled from, this file included."""
+    library = root / LIBRARY
+    return library.is_file() and library.stat().st_mtime > max(
+        source.stat().st_mtime for source in (root / "native").iterdir() if source.is_file()
+    )
+
+
 def _compile(compiler: Sequence[str], sources: Sequence[Path], made: Path) -> None:
     """Compile the sources beside each other, on all cores, and link them. Raises CalledProcessError."""
 
@@ -68,8 +76,13 @@ class NativeHook(BuildHookInterface[Any]):
     """Adds the library to a wheel, then one for this platform alone, and leaves it in a checkout that is installed."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile before the files of the wheel are collected."""
-        if self.target_name != "wheel" or not compile_core(Path(self.root)):
+        """Compile before the files of the wheel are collected.
+
+        A checkout's library that is newer than its sources is kept: a second environment of it takes the same file.
+        """
+        if self.target_name != "wheel":
+            return
+        if not (version == "editable" and is_current(Path(self.root))) and not compile_core(Path(self.root)):
             return
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"

@@ -29,13 +29,13 @@ ClusterOf = Callable[["LocalCluster"], "Cluster"]
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
+# Read when OpenMP is loaded: threads that wait for each other sleep, where others need the cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # No deadline: the first call of a compiled kernel or a cold import would fail a test that is right.
 settings.register_profile("few", deadline=None, max_examples=examples(100), print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
-# Modules of the report that draw pictures.
-_PICTURES = ("training", "quality", "graph", "timeline", "embedding", "pipeline")
-_DRAWING = ("comparison", *(f"pictures.{name}" for name in _PICTURES))
 # Fixtures of clusters that outlive a test; all tests of one are run by one process.
 _SHARED_CLUSTERS = frozenset({"cluster_of", "shared_client"})
 _ADVICE = "End it in the code where a user would have it left too, else in the test: CONTRIBUTING.md, Tests."
@@ -100,6 +100,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ]
     config.hook.pytest_deselected(items=[each for each, is_in in zip(items, is_kept, strict=True) if not is_in])
     items[:] = [each for each, is_in in zip(items, is_kept, strict=True) if is_in]
+    if config.getoption("loadgroup", default=False):
+        from tests.groups import name_group
+
+        for each in items:
+            name_group(each)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -194,17 +199,25 @@ def cluster_of() -> Iterator[ClusterOf]:
         yield found
 
 
-@pytest.fixture(autouse=True)
-def _blank_pictures(
-    request: pytest.FixtureRequest,
-    _nothing_is_left_behind: None,  # which looks when the patches of a test are undone
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Leave the report's pictures blank: to draw them is half of a small run, and tests/report does."""
-    if {"draws", "helm"}.intersection(request.keywords) or request.path.is_relative_to(REPOSITORY / "tests" / "report"):
+@pytest.fixture(scope="module", autouse=True)
+def _blank_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leave the report's pictures blank: to draw them is a third of a small run, and tests/report does.
+
+    For a whole module, whose fixtures run pipelines too; and in the function itself, whichever modules imported it.
+    """
+    folder = request.path.relative_to(REPOSITORY / "tests").parts[0]
+    if folder in {"report", "helm"} or "draws" in request.node.keywords:
+        yield
         return
-    for name in _DRAWING:
-        monkeypatch.setattr(f"gnnflow.report.{name}.draw", lambda *_, **__: '<svg viewBox="0 0 1 1"></svg>')
+    from gnnflow.report.pictures import canvas
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(canvas.draw, "__code__", _drawn_blank.__code__)
+        yield
+
+
+def _drawn_blank(key: str, painter: object, *, width: float, height: float) -> str:
+    return '<svg viewBox="0 0 1 1"></svg>'
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from xdist.scheduler import LoadGroupScheduling
-from xdist.workermanage import WorkerController
+
+if TYPE_CHECKING:
+    import pytest
+    from xdist.workermanage import WorkerController
+
+
+def name_group(item: pytest.Item) -> None:
+    """Write the group of a test behind its name, by which the main process knows it.
+
+    pytest-xdist 3.8 writes it to an attribute that pytest 9.2 no longer reads, so that each test was a group by itself.
+    """
+    groups = sorted(str(mark.args[0]) for mark in item.iter_markers("xdist_group"))
+    if groups and "@" not in item.nodeid.rpartition("]")[2]:
+        item._id = type(item.id).parse(f"{item.nodeid}@{'_'.join(groups)}")
 
 
 class Groups(LoadGroupScheduling):

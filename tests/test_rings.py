@@ -106,3 +106,17 @@ def test_the_run_goes_on_where_a_test_ends_its_process(tmp_path: Path) -> None:
     ended = suite(tmp_path, tests, "--numprocesses", "2", "--dist", "loadgroup", conftest=scheduler)
     assert ended.returncode == 1
     assert "1 failed, 6 passed" in ended.stdout
+
+
+@pytest.mark.slow
+def test_tests_of_one_group_run_in_one_process(tmp_path: Path) -> None:
+    """Finds a pytest under which the group is lost: nothing would fail, and each process would start each cluster."""
+    conftest = (
+        "import pytest\nfrom tests.conftest import pytest_xdist_make_scheduler\nfrom tests.groups import name_group\n"
+        "@pytest.hookimpl(trylast=True)\ndef pytest_collection_modifyitems(items):\n    list(map(name_group, items))"
+    )
+    test = "def test_it(of):\n    pathlib.Path(f'{of}-{os.getpid()}').touch()"
+    tests = f"{ONCE}@pytest.mark.xdist_group('shared-a')\n@pytest.mark.parametrize('of', list('aaaaaa'))\n{test}"
+    ended = suite(tmp_path, tests, "--numprocesses", "2", "--dist", "loadgroup", conftest=conftest)
+    assert ended.returncode == 0, ended.stdout
+    assert len(list(tmp_path.glob("a-*"))) == 1

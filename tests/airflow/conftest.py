@@ -62,9 +62,12 @@ def hostile(hostile_home):
 
 @pytest.fixture
 def what_dask_leaves_behind():
-    """Collect what a client that lost its scheduler never awaited here, where that is no error."""
+    """Collect what a client that lost its scheduler never awaited here, where that is no error.
+
+    Of what is younger than the last time: all that Airflow holds takes a second.
+    """
     yield
-    gc.collect()
+    gc.collect(1)
 
 
 @pytest.fixture

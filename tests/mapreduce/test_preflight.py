@@ -12,7 +12,7 @@ import gnnflow
 from gnnflow.cluster import Cluster
 from gnnflow.config import AddressCluster
 from gnnflow.graph.errors import ClusterError
-from gnnflow.mapreduce import preflight
+from gnnflow.mapreduce import preflight, schedulers
 from tests.mapreduce.foreign_cluster import foreign_cluster
 
 pytestmark = [pytest.mark.merge, pytest.mark.filterwarnings("default")]
@@ -70,7 +70,9 @@ def test_a_scheduler_without_gnnflow_is_refused_too(tmp_path):
 
 
 @pytest.mark.distributed
-def test_a_cluster_without_workers_is_told_of_within_half_a_minute(tmp_path):
+def test_a_cluster_without_workers_is_told_of_within_half_a_minute(tmp_path, monkeypatch):
+    assert schedulers._LOOK_SECONDS < 30  # it is told of after one look
+    monkeypatch.setattr(schedulers, "_LOOK_SECONDS", 0.5)
     said = []
     with foreign_cluster(tmp_path) as cluster:
         cluster.start_scheduler()

@@ -21,6 +21,8 @@ from tests.stages.mistakes import Content, Mistake, Tables, plain_graph, typed_g
 from tests.stages.plain_mistakes import PLAIN_MISTAKES
 from tests.stages.typed_mistakes import TYPED_MISTAKES
 
+_GONE = object()
+
 
 def _composed(*cases: Mistake, typed: bool) -> tuple[Tables, Content]:
     tables, content = typed_graph() if typed else plain_graph()
@@ -41,15 +43,16 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
         yield path, value
 
 
-def _are_both_there(first: Mistake, second: Mistake, *, typed: bool) -> bool:
-    """Return whether a graph holds all that both mistakes change: neither writes over the other."""
-    base, alone = (dict(_leaves_of(*each, typed=typed)) for each in ((), (first,)))
+def _are_both_there(changed: dict[tuple[str, ...], Any], first: Mistake, second: Mistake, *, typed: bool) -> bool:
+    """Return whether a graph holds all that both mistakes change: neither writes over the other.
+
+    changed: the leaves that the first one changes, `_GONE` those that it takes away.
+    """
     try:
         held = dict(_leaves_of(first, second, typed=typed))
     except (KeyError, TypeError, AttributeError, pa.ArrowInvalid):
         return False
-    changed = {key for key in {*base, *alone} if key not in base or key not in alone or base[key] != alone[key]}
-    return all((key in held) == (key in alone) and held.get(key) == alone.get(key) for key in changed)
+    return all(held.get(key, _GONE) == value for key, value in changed.items())
 
 
 def _leaves_of(*cases: Mistake, typed: bool) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -58,10 +61,19 @@ def _leaves_of(*cases: Mistake, typed: bool) -> Iterator[tuple[tuple[str, ...], 
 
 
 def _pairs(mistakes: Mapping[str, Mistake], *, typed: bool) -> list[tuple[str, str]]:
+    base = dict(_leaves_of(typed=typed))
+    alone = {name: dict(_leaves_of(each, typed=typed)) for name, each in mistakes.items()}
+    changed = {
+        name: {
+            key: leaves.get(key, _GONE) for key in {*base, *leaves} if base.get(key, _GONE) != leaves.get(key, _GONE)
+        }
+        for name, leaves in alone.items()
+    }
     return [
-        pair
-        for pair in combinations(mistakes, 2)
-        if not are_hidden(*pair) and _are_both_there(*(mistakes[name] for name in pair), typed=typed)
+        (first, second)
+        for first, second in combinations(mistakes, 2)
+        if not are_hidden(first, second)
+        and _are_both_there(changed[first], mistakes[first], mistakes[second], typed=typed)
     ]
 
 

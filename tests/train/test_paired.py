@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
 
 from gnnflow.graph.labels import LabelKind
 from gnnflow.train.intervals import influences_of
 from gnnflow.train.metrics import metrics_of
 from gnnflow.train.paired import group_influences, paired_noise, shared_places
+
+
+def _roc_auc(truth: np.ndarray, scores: np.ndarray) -> float:
+    """Return the share of pairs of one of either class that the scores order, where no two are equal.
+
+    scikit-learn's checks of its arguments take a hundred times as long, and the test asks twenty thousand times.
+    """
+    places = np.empty(len(scores))
+    places[np.argsort(scores)] = np.arange(len(scores))
+    positives = int(truth.sum())
+    negatives = len(truth) - positives
+    return float((places[truth].sum() - positives * (positives - 1) / 2) / (positives * negatives))
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "roc_auc"])
@@ -23,7 +34,7 @@ def test_the_interval_covers_the_true_difference(metric: str) -> None:
         return truth, shared + rng.normal(0, 0.3, count), shared + rng.normal(0, 0.6, count)
 
     def score(truth: np.ndarray, scores: np.ndarray) -> float:
-        return float(np.mean((scores > 0.5) == truth) if metric == "accuracy" else roc_auc_score(truth, scores))
+        return float(np.mean((scores > 0.5) == truth)) if metric == "accuracy" else _roc_auc(truth, scores)
 
     truth, first, second = drawn(1_000_000)
     expected = score(truth, first) - score(truth, second)
