@@ -22,6 +22,7 @@ import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.secrets import find_secret
@@ -105,7 +106,8 @@ class Deployment:
             allowed, shown = scheme in _STORES, f"local paths and {', '.join(_STORES)}"
         else:
             place = _plain_path(uri)
-            allowed, shown = any(_starts_with(place, prefix) for prefix in self.urls), ", ".join(self.urls) or "none"
+            inside = any(_starts_with(place, prefix) for prefix in self.urls)
+            allowed, shown = inside and not _climbs(place), ", ".join(self.urls) or "none"
         # A chain such as `zip://a::http://b` reads from its last part.
         if not allowed or "::" in uri:
             raise ConfigError(
@@ -172,9 +174,16 @@ def _is_below(module: str, package: str) -> bool:
 
 
 def _plain_path(uri: str) -> str:
-    """Return the location without `..`, so that it cannot leave its prefix."""
-    scheme, mark, path = uri.rpartition("://")
-    return f"{scheme}{mark}{posixpath.normpath(path)}" if mark else _absolute(uri)
+    """Return a local path without `..`, so that it cannot leave its prefix; a URL as it is."""
+    scheme, mark, path = uri.partition("://")
+    if not mark:
+        return _absolute(uri)
+    return f"{scheme}{mark}{posixpath.normpath(path)}" if scheme in {"file", "local"} else uri
+
+
+def _climbs(place: str) -> bool:
+    """Return whether a URL has a `..`, which each library and server resolves in its own way, or not at all."""
+    return ".." in re.split(r"[/\\]", unquote(place))
 
 
 def _absolute(path: str) -> str:
