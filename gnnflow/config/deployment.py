@@ -174,11 +174,11 @@ def _is_below(module: str, package: str) -> bool:
 
 
 def _plain_path(uri: str) -> str:
-    """Return a local path without `..`, so that it cannot leave its prefix; a URL as it is."""
+    """Return a local path without `..` and links, so that it cannot leave its prefix; a URL as it is."""
     scheme, mark, path = uri.partition("://")
     if not mark:
-        return _absolute(uri)
-    return f"{scheme}{mark}{posixpath.normpath(path)}" if scheme in {"file", "local"} else uri
+        return os.path.realpath(_absolute(uri))
+    return f"{scheme}{mark}{os.path.realpath(posixpath.normpath(path))}" if scheme in {"file", "local"} else uri
 
 
 def _climbs(place: str) -> bool:
@@ -193,4 +193,5 @@ def _absolute(path: str) -> str:
 def _starts_with(place: str, prefix: str) -> bool:
     if prefix.endswith("://"):
         return place.startswith(prefix)
+    prefix = _plain_path(prefix)
     return place == prefix.rstrip("/") or place.startswith(f"{prefix.rstrip('/')}/")

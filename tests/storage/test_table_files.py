@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -83,6 +85,33 @@ def test_links_lead_to_no_file_twice(tmp_path: Path, scheme: str) -> None:
     (tmp_path / "t/c.csv").symlink_to("nothing.csv")
     with pytest.raises(StorageError, match="is a link to a file that is not there"):
         find_table_files(f"{scheme}{tmp_path}/t")
+
+
+def test_no_link_leads_out_of_the_allowed_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, "data/t/a.csv", "other/b.csv", "other/t/c.csv")
+    (tmp_path / "data/t/b.csv").symlink_to(tmp_path / "other/b.csv")
+    (tmp_path / "data/u").symlink_to(tmp_path / "other/t")
+    (tmp_path / "data/v").mkdir()
+    (tmp_path / "data/v/a.csv").symlink_to("../t/a.csv")
+    (tmp_path / "allowed").symlink_to(tmp_path / "data")
+    with closing(sqlite3.connect(tmp_path / "other/x.db")) as database:
+        database.execute("CREATE TABLE t (id INTEGER)")
+    (tmp_path / "data/x.db").symlink_to(tmp_path / "other/x.db")
+    places = {
+        "data/t/a.csv": True,
+        "data/t": False,
+        "data/t/b.csv": False,
+        "data/*/*.csv": False,
+        "data/u": False,
+        "data/x.db#t": False,
+    }
+    monkeypatch.setenv("GNNFLOW_ALLOWED_URLS", f"{tmp_path}/allowed/")
+    for place, fine in {**places, "data/v": True, "allowed/v/a.csv": True}.items():
+        if fine:
+            assert names(f"{tmp_path}/{place}") == ["a.csv"]
+        else:
+            with pytest.raises(ConfigError, match="is not allowed here"):
+                find_table_files(f"{tmp_path}/{place}")
 
 
 @pytest.mark.parametrize("other", ["a.csv.gz", "b.parquet"])
