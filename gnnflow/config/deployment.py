@@ -182,7 +182,7 @@ def _plain_path(uri: str) -> str:
 
 
 def _climbs(place: str) -> bool:
-    """Return whether a URL has a `..`, which each library and server resolves in its own way, or not at all."""
+    """Return whether a URL has a `..`, which each library and server resolves in another way."""
     return ".." in re.split(r"[/\\]", unquote(place))
 
 

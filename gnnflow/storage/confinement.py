@@ -66,7 +66,7 @@ def confined(fs: fsspec.AbstractFileSystem, folder: str) -> Iterator[None]:
 
 
 def is_closed(fs: fsspec.AbstractFileSystem, path: str) -> bool:
-    """Return whether a path is outside of the folder that this thread is confined to, or is a pipe or a device."""
+    """Return whether this thread may not open a path: outside of its folder, a pipe or a device."""
     if (held := _FOLDER.get()) is None:
         return False
     other, folder = held
