@@ -18,7 +18,7 @@ from airflow.sdk import DAG
 
 from gnnflow.config.experiments import Experiment, PlannedRun, read_experiment
 from gnnflow.graph.errors import ConfigError
-from gnnflow_airflow.broken import BrokenDag
+from gnnflow_airflow.broken import BrokenDag, id_of
 from gnnflow_airflow.build import default_args
 from gnnflow_airflow.compare import CompareOperator
 from gnnflow_airflow.grid import Grid, run_id, shared_id
@@ -96,17 +96,20 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
     return dag
 
 
+def dag_of_file(uri: str, *, dag_id: str, is_known: bool) -> DAG:
+    """Return the DAG of a file. Raises ConfigError where another file has this DAG: NAME.yml after NAME.yaml."""
+    if is_known:
+        raise ConfigError("another file already has this DAG", where=uri, fix="Rename one of the files.")
+    return experiment_dag(read_experiment(read_raw(uri), source=uri), dag_id=dag_id, doc=__doc__ or "")
+
+
 for uri in list_yaml_files(FOLDER):
     file = uri.rsplit("/", 1)[-1]
-    identifier = f"gnnflow_experiments.{file.rsplit('.', 1)[0]}"
-    if identifier in globals():  # NAME.yml after NAME.yaml, whose DAG stays: the error has another id
-        twice = ConfigError("another file already has this DAG", where=uri, fix="Rename one of the files.")
-        identifier = f"gnnflow_experiments.{file}"
-        globals()[identifier] = BrokenDag(dag_id=identifier, path=f"experiments/{file}", problem=twice)
-        continue
+    identifier = id_of("gnnflow_experiments.", file)
     try:
-        globals()[identifier] = experiment_dag(
-            read_experiment(read_raw(uri), source=uri), dag_id=identifier, doc=__doc__ or ""
-        )
+        made = dag_of_file(uri, dag_id=identifier, is_known=identifier in globals())
     except Exception as problem:  # noqa: BLE001 - no problem with one file may affect the others
-        globals()[identifier] = BrokenDag(dag_id=identifier, path=f"experiments/{file}", problem=problem)
+        while identifier in globals():
+            identifier += ".again"
+        made = BrokenDag(dag_id=identifier, path=f"experiments/{file}", problem=problem)
+    globals()[identifier] = made

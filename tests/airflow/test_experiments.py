@@ -242,6 +242,26 @@ def test_a_second_file_of_a_name_is_its_own_import_error(tmp_path, monkeypatch, 
     assert "another file already has this DAG" in errors["experiments/fraud.yml"]
 
 
+def test_a_name_of_a_file_that_airflow_does_not_take_breaks_no_other(tmp_path, monkeypatch, airflow_db):
+    from airflow.dag_processing.dagbag import DagBag
+    from airflow.dag_processing.processor import _serialize_dags
+
+    written(tmp_path, "fraud")
+    experiments = tmp_path / "experiments"
+    text = (experiments / "fraud.yaml").read_text()
+    for name in ("fraud (1).yaml", f"{'x' * 245}.yaml"):
+        (experiments / name).write_text(text)
+    (experiments / "fraud [1].yaml").write_text("name: [")
+    monkeypatch.setenv("GNNFLOW_EXPERIMENTS", str(experiments))
+    dags, errors = _serialize_dags(DagBag(REPOSITORY / "dags" / "gnnflow_experiments.py"), logging.getLogger("test"))
+    assert [dag.dag_id[:40] for dag in dags] == [
+        "gnnflow_experiments.fraud__1_",
+        "gnnflow_experiments.fraud",
+        f"gnnflow_experiments.{'x' * 20}",
+    ]
+    assert list(errors) == ["experiments/fraud [1].yaml"]
+
+
 def test_a_run_that_fails_is_listed_with_its_error_and_fails_the_experiment_of_compared_runs(
     tmp_path, monkeypatch, airflow_db
 ):
