@@ -169,13 +169,6 @@ def refuse_what_stops(config: Config, *, is_elsewhere: bool) -> None:
         check_run(refuse_first(PartialConfig(config), here=() if is_elsewhere else None), is_elsewhere=is_elsewhere)
 
 
-def read_raw(uri: str) -> Any:
-    """Return the values of a YAML file, unchecked. Raises ConfigError if it is not YAML."""
-    from gnnflow.config.yaml_text import read_yaml
-
-    return read_yaml(read_text(uri), source=uri)
-
-
 def read_text(uri: str) -> str:
     """Return the text of a file. Raises ConfigError if it is not UTF-8, StorageError if there is none."""
     from gnnflow.graph.errors import ConfigError
