@@ -288,11 +288,11 @@ def test_a_name_of_a_file_that_airflow_does_not_take_breaks_no_other(tmp_path, m
     (experiments / "fraud [1].yaml").write_text("name: [")
     monkeypatch.setenv("GNNFLOW_EXPERIMENTS", str(experiments))
     dags, errors = _serialize_dags(DagBag(REPOSITORY / "dags" / "gnnflow_experiments.py"), logging.getLogger("test"))
-    assert [dag.dag_id[:40] for dag in dags] == [
+    assert {dag.dag_id[:40] for dag in dags} == {
         "gnnflow_experiments.fraud__1_",
         "gnnflow_experiments.fraud",
         f"gnnflow_experiments.{'x' * 20}",
-    ]
+    }
     assert list(errors) == ["experiments/fraud [1].yaml"]
 
 
