@@ -4,7 +4,7 @@ A file is a config with a `matrix:` of keys, `seeds:` or both. Its runs share th
 last task compares the variants over their seeds. A file that cannot be read shows as its own import error; the others
 are untouched.
 
-GNNFLOW_EXPERIMENTS       another folder (path or URL)
+GNNFLOW_EXPERIMENTS       another folder (path or URL, of which local copies are used as for models)
 GNNFLOW_EXPERIMENTS_POOL  the Airflow pool of the stages' tasks
 """
 
@@ -17,14 +17,15 @@ from pathlib import Path
 from airflow.sdk import DAG
 
 from gnnflow.config.experiments import Experiment, PlannedRun, read_experiment
+from gnnflow.config.yaml_text import read_yaml
 from gnnflow.graph.errors import ConfigError
-from gnnflow_airflow.broken import BrokenDag
+from gnnflow_airflow.broken import BrokenDag, id_of
 from gnnflow_airflow.build import default_args
 from gnnflow_airflow.compare import CompareOperator
 from gnnflow_airflow.grid import Grid, run_id, shared_id
+from gnnflow_airflow.local_copies import names_near, text_near
 from gnnflow_airflow.prepare import PrepareOperator
 from gnnflow_airflow.prepared_runs import PreparedRuns, first_prepared
-from gnnflow_airflow.reading import list_yaml_files, read_raw
 from gnnflow_airflow.stage import StageOperator
 from gnnflow_airflow.stages import operator_of
 
@@ -99,17 +100,22 @@ def last_tasks(experiment: Experiment, grid: Grid, prepares: list[PrepareOperato
     return [known[run.key(run.stages[-1])] for run in experiment.runs]
 
 
-for uri in list_yaml_files(FOLDER):
+def dag_of_file(uri: str, *, dag_id: str, is_known: bool) -> DAG:
+    """Return the DAG of a file. Raises ConfigError where another file has this DAG: NAME.yml after NAME.yaml."""
+    if is_known:
+        raise ConfigError("another file already has this DAG", where=uri, fix="Rename one of the files.")
+    return experiment_dag(
+        read_experiment(read_yaml(text_near(uri), source=uri), source=uri), dag_id=dag_id, doc=__doc__ or ""
+    )
+
+
+for uri in names_near(FOLDER):
     file = uri.rsplit("/", 1)[-1]
-    identifier = f"gnnflow_experiments.{file.rsplit('.', 1)[0]}"
-    if identifier in globals():  # NAME.yml after NAME.yaml, whose DAG stays: the error has another id
-        twice = ConfigError("another file already has this DAG", where=uri, fix="Rename one of the files.")
-        identifier = f"gnnflow_experiments.{file}"
-        globals()[identifier] = BrokenDag(dag_id=identifier, path=f"experiments/{file}", problem=twice)
-        continue
+    identifier = id_of("gnnflow_experiments.", file)
     try:
-        globals()[identifier] = experiment_dag(
-            read_experiment(read_raw(uri), source=uri), dag_id=identifier, doc=__doc__ or ""
-        )
+        made = dag_of_file(uri, dag_id=identifier, is_known=identifier in globals())
     except Exception as problem:  # noqa: BLE001 - no problem with one file may affect the others
-        globals()[identifier] = BrokenDag(dag_id=identifier, path=f"experiments/{file}", problem=problem)
+        while identifier in globals():
+            identifier += ".again"
+        made = BrokenDag(dag_id=identifier, path=f"experiments/{file}", problem=problem)
+    globals()[identifier] = made

@@ -17,8 +17,8 @@ from airflow.sdk import DAG, Asset
 from gnnflow.config.stages import every_stage
 from gnnflow_airflow.build import default_args, pipeline_tasks
 from gnnflow_airflow.form import form_params
+from gnnflow_airflow.local_copies import names_near
 from gnnflow_airflow.prepare import PrepareOperator
-from gnnflow_airflow.reading import list_yaml_files
 
 FOLDER = os.environ.get("GNNFLOW_CONFIGS", str(Path(__file__).resolve().parents[1] / "configs"))
 
@@ -27,7 +27,7 @@ with DAG(
     description="Tables in, predictions out: ingest, GraphFlat, training, scoring, report.",
     doc_md=__doc__,
     schedule=None,
-    params=form_params(configs=[uri.rsplit("/", 1)[-1] for uri in list_yaml_files(FOLDER)]),
+    params=form_params(configs=[uri.rsplit("/", 1)[-1] for uri in names_near(FOLDER)]),
     default_args=default_args(),
     tags=["gnnflow"],
     dagrun_timeout=timedelta(days=7),

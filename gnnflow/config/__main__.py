@@ -45,7 +45,7 @@ spaces or commas.
 - `GNNFLOW_ENV_ALLOW`: what `${VAR}` may read: names, and prefixes such as `TEAM_*`. Unset: all on the command line but
   names that look like secrets, `GNNFLOW_*` in a service.
 - `GNNFLOW_ALLOWED_URLS`: prefixes of tables and workspaces, such as `s3://bucket/` or `/data`. Unset: all on the
-  command line, local paths and object stores in a service.
+  command line, local paths and object stores in a service. Links are followed first, and a URL with `..` is refused.
 - `GNNFLOW_DASK_ADDRESS`: the one scheduler that `cluster.address` may name in a service.
 
 A variable whose name looks like a secret (`…SECRET…`, `…PASSWORD…`, `…TOKEN…`, `AWS_…KEY…` and the like) is read only

@@ -23,6 +23,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.secrets import find_secret
@@ -106,7 +107,8 @@ class Deployment:
             allowed, shown = scheme in _STORES, f"local paths and {', '.join(_STORES)}"
         else:
             place = _plain_path(uri)
-            allowed, shown = any(_starts_with(place, prefix) for prefix in self.urls), ", ".join(self.urls) or "none"
+            inside = any(_starts_with(place, prefix) for prefix in self.urls)
+            allowed, shown = inside and not _climbs(place), ", ".join(self.urls) or "none"
         # A chain such as `zip://a::http://b` reads from its last part.
         if not allowed or "::" in uri:
             raise ConfigError(
@@ -181,9 +183,16 @@ def _is_below(module: str, package: str) -> bool:
 
 
 def _plain_path(uri: str) -> str:
-    """Return the location without `..`, so that it cannot leave its prefix."""
-    scheme, mark, path = uri.rpartition("://")
-    return f"{scheme}{mark}{posixpath.normpath(path)}" if mark else _absolute(uri)
+    """Return a local path without `..` and links, so that it cannot leave its prefix; a URL as it is."""
+    scheme, mark, path = uri.partition("://")
+    if not mark:
+        return os.path.realpath(_absolute(uri))
+    return f"{scheme}{mark}{os.path.realpath(posixpath.normpath(path))}" if scheme in {"file", "local"} else uri
+
+
+def _climbs(place: str) -> bool:
+    """Return whether a URL has a `..`, which each library and server resolves in another way."""
+    return ".." in re.split(r"[/\\]", unquote(place))
 
 
 def _absolute(path: str) -> str:
@@ -193,4 +202,5 @@ def _absolute(path: str) -> str:
 def _starts_with(place: str, prefix: str) -> bool:
     if prefix.endswith("://"):
         return place.startswith(prefix)
+    prefix = _plain_path(prefix)
     return place == prefix.rstrip("/") or place.startswith(f"{prefix.rstrip('/')}/")

@@ -33,11 +33,12 @@ from gnnflow.storage.writing import create_exclusive
 
 Alias = Literal["champion", "candidate"]
 _NEWEST = "newest.json"
+_TEXTS = ("alias", "reason", "at")
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})@(champion|candidate|[0-9]+)")
 
 
 class ChampionMovedError(RegistryError):
-    """Another champion came into service after the decision to promote was made."""
+    """The champion moved after the decision to promote or to roll back was made."""
 
 
 @dataclass(frozen=True)
@@ -131,25 +132,21 @@ def promote(
     version: int,
     *,
     reason: str = "promoted by hand",
-    expected: int | Literal["any"] | None = "any",
+    seen: int | None = None,
     compared: Mapping[str, Any] | None = None,
 ) -> Aliases:
     """Put a version in service. Promoting the champion changes nothing.
 
-    expected: the champion at the time of the decision; ChampionMovedError where another replaced it. compared: the
-    figures of the decision, which the history keeps. Raises RegistryError where there is no such version.
+    seen: the number of moves in the history that the decision was made with; ChampionMovedError where the champion
+    moved since, even if it is the same again. compared: the figures of the decision, which the history keeps. Raises
+    RegistryError where there is no such version.
     """
     read_version(workspace, name, version)
 
     def change(state: Aliases) -> Aliases:
         if state.champion == version:
             return state
-        if expected not in {"any", state.champion}:
-            raise ChampionMovedError(
-                f"version {state.champion} went into service while version {version} was compared with {expected}",
-                where=model_folder(workspace, name),
-                fix="Publish again to compare with the new champion.",
-            )
+        _refuse_moved(state, seen, where=model_folder(workspace, name))
         former = state.former if state.champion is None else (*state.former, state.champion)
         moved = replace(
             state,
@@ -163,14 +160,17 @@ def promote(
     return _change(workspace, name, change)
 
 
-def rollback(workspace: str, name: str, *, reason: str = "put back in service by hand") -> Version:
+def rollback(
+    workspace: str, name: str, *, reason: str = "put back in service by hand", seen: int | None = None
+) -> Version:
     """Put the former champion with its predictions back in service and return it.
 
-    Rolling back again goes one step further. Raises RegistryError where there is no former champion, StorageError where
-    its document is gone or damaged; then nothing moves.
+    Rolling back again goes one step further. seen: as for `promote`. Raises RegistryError where there is no former
+    champion, StorageError where its document is gone or damaged; then nothing moves.
     """
 
     def change(state: Aliases) -> Aliases:
+        _refuse_moved(state, seen, where=model_folder(workspace, name))
         if state.champion is None and not list_versions(workspace, name):
             raise unknown_model(workspace, name)
         if state.champion is None or not state.former:
@@ -191,6 +191,19 @@ def rollback(workspace: str, name: str, *, reason: str = "put back in service by
     champion = _change(workspace, name, change).champion
     assert champion is not None
     return read_version(workspace, name, champion)
+
+
+def _refuse_moved(state: Aliases, seen: int | None, *, where: str) -> None:
+    """Raise ChampionMovedError where the champion moved after the first moves that were seen."""
+    if seen is None:
+        return
+    is_older = len(state.history) < seen  # a state before was restored from a copy
+    if is_older or any(move["alias"] == "champion" for move in state.history[seen:]):
+        raise ChampionMovedError(
+            f"the champion moved meanwhile: now version {state.champion} is in service",
+            where=where,
+            fix="Look at the history and decide again.",
+        )
 
 
 def _moved(
@@ -248,7 +261,10 @@ def _newest(folder: str) -> int:
 def _aliases_of(held: dict[str, Any]) -> Aliases:
     champion, candidate = (None if held[alias] is None else int(held[alias]) for alias in ("champion", "candidate"))
     former, withdrawn = (tuple(int(number) for number in held[kept]) for kept in ("former", "withdrawn"))
-    return Aliases(champion, candidate, former, withdrawn, history=tuple(dict(move) for move in held["history"]))
+    history = tuple(dict(move) for move in held["history"])
+    if not all(isinstance(move[key], str) for move in history for key in _TEXTS):
+        raise TypeError(f"{', '.join(_TEXTS)} of a move are texts")
+    return Aliases(champion, candidate, former, withdrawn, history)
 
 
 def _remedy(revisions: list[int]) -> str:

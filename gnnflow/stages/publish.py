@@ -43,7 +43,8 @@ class PublishResult(StageResult):
     """The result of publishing.
 
     version is this run's, in_service the champion's afterwards; promoted: they are the same. awaits_approval: it would
-    be promoted, and a person decides. candidate and champion are the scores of both on the current test split, with
+    be promoted, and a person decides. seen: the moves of its aliases that the decision was made with, a number that
+    `registry.promote` takes. candidate and champion are the scores of both on the current test split, with
     names such as `test.accuracy`; champion is empty without a comparison. predictions: of this run. mlflow_run: "" if
     nothing was logged.
     """
@@ -61,6 +62,7 @@ class PublishResult(StageResult):
     champion: dict[str, float] = field(default_factory=dict)
     mlflow_run: str = ""
     awaits_approval: bool = False
+    seen: int = 0
 
     def summary(self) -> dict[str, Any]:
         """Return plain values, for `--json`."""
@@ -121,6 +123,7 @@ def _publish(context: StageContext, begin: float) -> PublishResult:
         champion=verdict.comparison.champion,
         mlflow_run=mlflow_run,
         awaits_approval=verdict.awaits,
+        seen=verdict.seen,
     )
 
 
@@ -149,7 +152,8 @@ def _decide(context: StageContext, version: Version) -> tuple[_Verdict, Aliases]
     """Judge the version and act on it; repeat if another champion came into service meanwhile."""
     workspace, name, number = context.config.workspace, version.name, version.version
     while True:
-        verdict = _judge(context, version, registry.read_aliases(workspace, name))
+        before = registry.read_aliases(workspace, name)
+        verdict = replace(_judge(context, version, before), seen=len(before.history))
         if verdict.promote and context.config.publish.approval:
             reason = f"waits for approval, would be {verdict.reason}"
             verdict = replace(verdict, reason=reason, promote=False, nominate=True, awaits=True)
@@ -160,7 +164,7 @@ def _decide(context: StageContext, version: Version) -> tuple[_Verdict, Aliases]
                     name,
                     number,
                     reason=verdict.reason,
-                    expected=verdict.champion,
+                    seen=verdict.seen,
                     compared=_compared_document(verdict),
                 )
                 return verdict, moved
@@ -189,7 +193,7 @@ def _metric(context: StageContext) -> str:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """The decision about a version, made against this champion."""
+    """The decision about a version, made against this champion, after so many moves of the aliases."""
 
     reason: str
     champion: int | None
@@ -197,6 +201,7 @@ class _Verdict:
     promote: bool = False
     nominate: bool = False
     awaits: bool = False
+    seen: int = 0
 
 
 def _judge(context: StageContext, version: Version, aliases: Aliases) -> _Verdict:

@@ -11,9 +11,10 @@ import os
 import re
 import stat
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import fsspec
 import pyarrow as pa
@@ -24,7 +25,11 @@ from fsspec.utils import glob_translate
 from gnnflow.graph.errors import StorageError
 from gnnflow.graph.secrets import find_secret
 from gnnflow.storage.access import mask_credentials, options_of
+from gnnflow.storage.confinement import EmptyFileSystem, confined, is_closed
 from gnnflow.storage.refusals import located
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _SMALL_BYTES = 1 << 20
 _PATTERN = "*?["
@@ -70,7 +75,14 @@ def resolve(uri: str) -> Resolved:
     except UnicodeEncodeError as error:  # surrogates stand for such bytes
         fix = "Rename that folder or file."
         raise StorageError("a name in this path is not UTF-8", where=found.path, fix=fix) from error
-    return found
+    return Resolved(EmptyFileSystem(), found.path) if is_closed(found.fs, found.path) else found
+
+
+@contextmanager
+def within(folder: str) -> Iterator[None]:
+    """Confine what this thread opens in the block to a folder, as `confinement.py` says."""
+    with confined(*resolve(folder)):
+        yield
 
 
 def _filesystem_of(uri: str) -> Resolved:
@@ -221,7 +233,7 @@ def read_json(uri: str, *, fix: str = "The file is damaged: delete its folder an
     content = read_bytes(uri)
     try:
         return json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StorageError(f"not valid JSON ({error})", where=uri, fix=fix) from error
 
 

@@ -67,7 +67,7 @@ def completed_at(run: str) -> datetime | None:
     The record holds it, since a record is written again with a lost file of the run. Where an earlier version wrote the
     record, or it is damaged, it is the file's time.
     """
-    with suppress(StorageError, KeyError, TypeError, ValueError):
+    with suppress(StorageError, KeyError, TypeError, ValueError, OverflowError):  # of a year that UTC does not have
         return datetime.fromisoformat(read_run(run)[_AT]).astimezone(UTC)
     age = age_of(join(run, RUN))
     return None if age is None else datetime.now(UTC) - timedelta(seconds=age)

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gnnflow.config.deployment import Deployment
 from gnnflow.graph.errors import ConfigError, StorageError
 from gnnflow.storage.filesystem import absolute, join, list_names, open_input, read_bytes
 from gnnflow.storage.inner_tables import library_errors
@@ -92,7 +93,7 @@ def _delta_files(uri: str) -> TableFiles:
     if features:
         raise StorageError(f"is a Delta Lake table with {', '.join(sorted(features))}", where=uri, fix=_ROWS)
     paths = [unquote(path) for path in actions["path"].to_pylist()]
-    elsewhere = next((path for path in paths if "://" in path or path.startswith("/")), None)
+    elsewhere = next((path for path in paths if "://" in path or path.startswith("/") or ".." in path.split("/")), None)
     if elsewhere is not None:
         raise StorageError(f"has the file {elsewhere}, which lies elsewhere", where=uri, fix=_ROWS)
     names = [name for name in actions.column_names if name.startswith(_PARTITION)]
@@ -121,6 +122,9 @@ def _iceberg_files(uri: str) -> TableFiles:
         raise StorageError(f"is an Iceberg table with {other.file_path}, not Parquet", where=uri, fix=_IMPORT)
     root = absolute(uri.rpartition("/metadata/")[0] if uri.endswith(_METADATA) else uri).rstrip("/")
     places = [absolute(task.file.file_path) for task in tasks]
+    here = Deployment.here()
+    for place in places:  # anywhere, as whoever wrote the table says
+        here.check_location(place, where=uri)
     for place in places if any(each != names for each in schemas) else ():
         _refuse_other_columns(place, names, uri)
     files = [TableFile(place, place.removeprefix(f"{root}/")) for place in places]
@@ -129,11 +133,25 @@ def _iceberg_files(uri: str) -> TableFiles:
 
 
 def open_iceberg(uri: str) -> Any:
-    """Return an Iceberg table, by its root or its metadata. Raises StorageError where it cannot be opened."""
-    tables = importlib.import_module("pyiceberg.table")
+    """Return an Iceberg table, by its root or its metadata. Raises StorageError where it cannot be opened.
+
+    Its own properties are not used to open files: they can name a class to import and call, or the address of a store,
+    so whoever writes a table would decide what runs here.
+    """
+    tables, files, parsed, catalogs = (
+        importlib.import_module(f"pyiceberg.{each}") for each in ("table", "io", "serializers", "catalog.noop")
+    )
     place = absolute(uri if uri.endswith(_METADATA) else _newest_metadata(uri))
+    where = place if "://" in place else f"file://{place}"
     with _opening(uri, "Iceberg"):
-        return tables.StaticTable.from_metadata(place if "://" in place else f"file://{place}")
+        io = files.load_file_io(location=where)
+        return tables.StaticTable(
+            identifier=(where,),
+            metadata=parsed.FromInputFile.table_metadata(io.new_input(where)),
+            metadata_location=where,
+            io=io,
+            catalog=catalogs.NoopCatalog(where),
+        )
 
 
 def _newest_metadata(root: str) -> str:

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 from fsspec.implementations.local import LocalFileSystem
 
+from gnnflow.config.deployment import Deployment
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.filesystem import has_pattern, refuse_special, resolve
 from gnnflow.storage.inner_tables import inner_part
@@ -65,8 +66,17 @@ def format_of(name: str) -> Format | None:
 def find_table_files(uri: str, *, form: CsvFormat | None = None) -> TableFiles:
     """Return a table's files. Raises StorageError where there are none, and for pipes and devices.
 
-    form: of files of CSV, where the config says it.
+    form: of files of CSV, where the config says it. Raises ConfigError where one of them, once links are followed, is
+    in no place that this process allows.
     """
+    found = _files_of(uri, form)
+    if (here := Deployment.here()).urls is not None:
+        for file in found.files:
+            here.check_location(file.uri, where=uri)
+    return found
+
+
+def _files_of(uri: str, form: CsvFormat | None) -> TableFiles:
     if "\0" in uri:
         raise StorageError("a path cannot hold a NUL byte", where=repr(uri), fix="Check the path in the config.")
     if (part := inner_part(uri)) is not None:

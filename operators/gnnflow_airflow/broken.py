@@ -7,7 +7,16 @@ that error under the path of the DAG, here of the YAML file, and the other DAGs 
 
 from __future__ import annotations
 
+import re
+
 from airflow.sdk import DAG
+
+_LONGEST = 200  # characters of an id; Airflow takes 250
+
+
+def id_of(prefix: str, file: str) -> str:
+    """Return the id of a file's DAG: the file's name, with `_` for characters that Airflow does not take."""
+    return (prefix + re.sub(r"[^\w.-]", "_", file.rsplit(".", 1)[0], flags=re.ASCII))[:_LONGEST]
 
 
 class BrokenDag(DAG):  # type: ignore[misc,unused-ignore] # Any where Airflow is not installed

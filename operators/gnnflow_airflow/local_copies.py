@@ -22,6 +22,7 @@ from gnnflow.graph.errors import ConfigError, GnnflowError, StorageError
 from gnnflow_airflow.reading import list_yaml_files, read_text
 
 _log = logging.getLogger(__name__)
+_SECONDS = "GNNFLOW_MODELS_SECONDS"
 _ERRORS: dict[str, type[GnnflowError]] = {each.__name__: each for each in (ConfigError, StorageError)}
 
 
@@ -43,7 +44,8 @@ def _near(uri: str, read: Callable[[str], Any], kind: str) -> Any:
         return read(uri)
     copy = _folder() / f"{hashlib.sha256(f'{kind} {uri}'.encode()).hexdigest()[:32]}.json"
     before = _read_copy(copy)
-    if before is not None and time.time() - before["read"] < float(os.environ.get("GNNFLOW_MODELS_SECONDS", "300")):
+    # not where it was read later than now: before the clock was set back, it would stay in use until then
+    if before is not None and 0 <= time.time() - before["read"] < float(os.environ.get(_SECONDS, "300")):
         return _told(before)
     now: dict[str, Any] = {"uri": uri, "read": time.time()}
     try:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from airflow.sdk import DAG, get_parsing_context
 
 from gnnflow.graph.errors import ConfigError
-from gnnflow_airflow.broken import BrokenDag
+from gnnflow_airflow.broken import BrokenDag, id_of
 from gnnflow_airflow.local_copies import names_near, text_near
 from gnnflow_airflow.model_file import read_model
 from gnnflow_airflow.retraining import retraining_dag
@@ -26,7 +24,7 @@ def model_dags(folder: str, *, doc: str) -> dict[str, DAG]:
     owners: dict[tuple[str, str], str] = {}
     for uri in names_near(folder):
         name = uri.rsplit("/", 1)[-1]
-        dag_id = _PREFIX + re.sub(r"[^\w.-]", "_", name.rsplit(".", 1)[0], flags=re.ASCII)
+        dag_id = id_of(_PREFIX, name)
         if asked not in {None, dag_id}:
             continue
         try:

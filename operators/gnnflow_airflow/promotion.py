@@ -61,7 +61,10 @@ class PromotionApproval(ApprovalOperator):  # type: ignore[misc,unused-ignore] #
 
 
 class PromoteOperator(BaseOperator):
-    """Put the approved version in service, if the champion is still the one that it was compared with."""
+    """Put the approved version in service, if the champion has not moved since it was compared.
+
+    So a task that is tried or cleared again promotes no version that a person has rolled back since.
+    """
 
     template_fields: Sequence[str] = ("config",)
 
@@ -99,7 +102,7 @@ class PromoteOperator(BaseOperator):
                 published["name"],
                 published["version"],
                 reason=f"approved by {user}: {published['reason']}",
-                expected=published["in_service"],
+                seen=published["seen"],
             )
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from None

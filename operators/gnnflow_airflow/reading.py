@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any]
 """A task's config: the path or URL of a YAML file, a dict, or YAML text."""
-_PREPARED = re.compile(r"/configs/[^/]*-([0-9a-f]{16})\.yaml$")
+_PREPARED = re.compile(r"/configs/[^/]*-([0-9a-f]{64})\.yaml$")
 
 
 def read_config(
@@ -66,7 +66,8 @@ def _refuse_changed(uri: str, text: str) -> None:
 
 
 def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
+    """Return the whole digest: of a part of it, two contents can be found that share it."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def given_values(given: object) -> dict[str, Any] | None:
@@ -168,13 +169,6 @@ def refuse_what_stops(config: Config, *, is_elsewhere: bool) -> None:
         check_run(refuse_first(PartialConfig(config), here=() if is_elsewhere else None), is_elsewhere=is_elsewhere)
 
 
-def read_raw(uri: str) -> Any:
-    """Return the values of a YAML file, unchecked. Raises ConfigError if it is not YAML."""
-    from gnnflow.config.yaml_text import read_yaml
-
-    return read_yaml(read_text(uri), source=uri)
-
-
 def read_text(uri: str) -> str:
     """Return the text of a file. Raises ConfigError if it is not UTF-8, StorageError if there is none."""
     from gnnflow.graph.errors import ConfigError
@@ -215,11 +209,11 @@ def read_chosen(name: Any, *, folder: str) -> dict[str, Any]:
 
 def keep_config(config: Config) -> str:
     """Write a config into its workspace and return its URI, which tasks pass on instead of the values."""
+    from gnnflow.config.environment import escape
     from gnnflow.storage.filesystem import absolute, join
     from gnnflow.storage.writing import write_atomic
 
-    # `${` would be read as a variable when the file is loaded; `$${` stands for itself.
-    content = json.dumps(config.model_dump(mode="json"), indent=1, sort_keys=True).replace("${", "$${").encode()
+    content = json.dumps(escape(config.model_dump(mode="json")), indent=1, sort_keys=True).encode()
     name = f"{config.name}-{_digest(content)}.yaml"
     uri = join(absolute(config.workspace), "configs", name)
     write_atomic(uri, content)

@@ -242,6 +242,60 @@ def test_a_second_file_of_a_name_is_its_own_import_error(tmp_path, monkeypatch, 
     assert "another file already has this DAG" in errors["experiments/fraud.yml"]
 
 
+def test_a_bucket_that_does_not_answer_breaks_no_experiment_and_no_form(tmp_path, monkeypatch, airflow_db):
+    import runpy
+
+    import fsspec
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    written(tmp_path, "fraud")
+    storage = fsspec.filesystem("memory")
+    storage.pipe("/experiments-here/fraud.yaml", (tmp_path / "experiments" / "fraud.yaml").read_bytes())
+    for name, value in {"EXPERIMENTS": "memory://experiments-here", "CONFIGS": "memory://experiments-here"}.items():
+        monkeypatch.setenv(f"GNNFLOW_{name}", value)
+    monkeypatch.setenv("GNNFLOW_MODELS_COPIES", str(tmp_path / "copies"))
+    monkeypatch.setenv("GNNFLOW_MODELS_SECONDS", "0")
+
+    def parse():
+        made = {
+            file: runpy.run_path(str(REPOSITORY / "dags" / f"gnnflow_{file}.py"))
+            for file in ("experiments", "pipeline")
+        }
+        return "gnnflow_experiments.fraud" in made["experiments"], "config" in made["pipeline"]["dag"].params
+
+    def unreachable(*_, **__):
+        raise OSError(110, "timed out")
+
+    try:
+        assert parse() == (True, True)
+        with monkeypatch.context() as lost:
+            for method in ("ls", "info", "_open", "cat_file", "exists"):
+                lost.setattr(MemoryFileSystem, method, unreachable)
+            assert parse() == (True, True)
+    finally:
+        storage.rm("/experiments-here", recursive=True)
+
+
+def test_a_name_of_a_file_that_airflow_does_not_take_breaks_no_other(tmp_path, monkeypatch, airflow_db):
+    from airflow.dag_processing.dagbag import DagBag
+    from airflow.dag_processing.processor import _serialize_dags
+
+    written(tmp_path, "fraud")
+    experiments = tmp_path / "experiments"
+    text = (experiments / "fraud.yaml").read_text()
+    for name in ("fraud (1).yaml", f"{'x' * 245}.yaml"):
+        (experiments / name).write_text(text)
+    (experiments / "fraud [1].yaml").write_text("name: [")
+    monkeypatch.setenv("GNNFLOW_EXPERIMENTS", str(experiments))
+    dags, errors = _serialize_dags(DagBag(REPOSITORY / "dags" / "gnnflow_experiments.py"), logging.getLogger("test"))
+    assert {dag.dag_id[:40] for dag in dags} == {
+        "gnnflow_experiments.fraud__1_",
+        "gnnflow_experiments.fraud",
+        f"gnnflow_experiments.{'x' * 20}",
+    }
+    assert list(errors) == ["experiments/fraud [1].yaml"]
+
+
 def test_a_run_that_fails_is_listed_with_its_error_and_fails_the_experiment_of_compared_runs(
     tmp_path, monkeypatch, airflow_db
 ):

@@ -349,12 +349,17 @@ def test_object_storage_is_asked_once_and_its_copies_outlive_a_failure(tmp_path,
         storage.pipe("/models-here/a.yaml", b"second")
         monkeypatch.setenv("GNNFLOW_MODELS_SECONDS", "0")
         assert parse() == "second"
+        with monkeypatch.context() as earlier:  # the clock was ahead and was set back
+            earlier.setattr(time, "time", lambda: 0.0)
+            earlier.setenv("GNNFLOW_MODELS_SECONDS", "300")
+            storage.pipe("/models-here/a.yaml", b"third")
+            assert parse() == "third"
 
         def unreachable(uri):
             raise StorageError("cannot be reached", where=uri)
 
         monkeypatch.setattr(local_copies, "read_text", unreachable)
-        assert parse() == "second"
+        assert parse() == "third"
         with pytest.raises(StorageError, match="cannot be reached"):
             local_copies.text_near("memory://models-here/new.yaml")
     finally:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -73,6 +75,28 @@ def test_a_text_of_the_form_stays_what_was_typed(tmp_path, monkeypatch):
     params = form_of(graph_config(tmp_path, train=TRAIN), **{"graph.features": ["${PLANTED_SECRET}"]})
     kept = PrepareOperator(task_id="prepare").execute({"params": params})
     assert read_config(kept).graph.features == ("${PLANTED_SECRET}",)
+
+
+def test_a_prepared_config_is_read_as_it_was_written_and_is_named_by_all_of_its_content(tmp_path):
+    from gnnflow.config import config_from_dict
+    from gnnflow.graph.errors import ConfigError
+    from gnnflow_airflow.reading import keep_config, read_config
+
+    graph = {"nodes": "/n.parquet", "edges": "/e.parquet", "features": ["${x}", "$${x}", "${x"]}
+    config = config_from_dict(
+        {
+            "name": "small",
+            "workspace": str(tmp_path),
+            "graph": {**graph, "columns": {"${x}": {"kind": "numerical"}}},
+        }
+    )
+    uri = keep_config(config)
+    assert read_config(uri) == config
+    # of 16 digits two contents that share them are found in minutes, and whoever fills in a form knows its own
+    assert re.search(r"-[0-9a-f]{64}\.yaml$", uri)
+    Path(uri).write_bytes(Path(uri).read_bytes() + b"\n")
+    with pytest.raises(ConfigError, match="was changed since a task prepared it"):
+        read_config(uri)
 
 
 def test_a_config_that_is_not_utf_8_is_said_by_the_first_task(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import shutil
 from html import escape
@@ -118,6 +119,10 @@ def token_of(page) -> str:
     return re.search(r'name="token" value="([^"]+)"', page.text)[1]
 
 
+def seen_of(page) -> str:
+    return re.search(r'name="seen" value="([^"]+)"', page.text)[1]
+
+
 def test_every_page_opens_for_a_viewer_and_no_link_of_any_is_dead(sign_in, folder):
     client = sign_in("VIEWER")
 
@@ -205,6 +210,91 @@ def test_a_record_that_names_places_elsewhere_has_nothing_read_there(sign_in, fo
     assert "outside the workspace" in listed.text
 
 
+@contextlib.contextmanager
+def another_model(folder: Path, name: str):
+    """Keep a model of the registry that is a copy of `small`, with another name in its documents."""
+    registered = folder / "runs" / "registry"
+    shutil.copytree(registered / "small", registered / name)
+    for file in (registered / name).glob("[0-9]*/version.json"):
+        write_document(str(file), {**read_document(str(file), fix=""), "name": name})
+    try:
+        yield registered / name
+    finally:
+        shutil.rmtree(registered / name)
+
+
+def test_a_link_within_a_model_has_nothing_read_or_moved_elsewhere(sign_in, folder):
+    others, client = folder / "others", sign_in("USER", "eve")
+    with another_model(folder, "mine") as mine:
+        shutil.copytree(mine, others)
+        (others / "scores" / "00000001.html").write_text(SECRET)
+        state = {file: file.read_bytes() for file in others.rglob("*.json")}
+        for linked in ("aliases", "2", "scores"):
+            shutil.rmtree(mine / linked)
+            (mine / linked).symlink_to(others / linked)
+        page = get(client, "fraud/registry").text
+        assert "registry/mine/1" in page
+        assert "registry/mine/2" not in page
+        form = {"token": token_of(get(client, "fraud/registry")), "seen": "0", "version": "1"}
+        for action in ("promote", "rollback"):
+            answer = client.post(f"/gnnflow/fraud/registry/mine/{action}", data=form)
+            assert (answer.status_code, action) == (409, action)
+        assert [get(client, f"fraud/registry/mine/{each}").status_code for each in ("2", "scores/00000001.html")] == [
+            404,
+            404,
+        ]
+        assert {file: file.read_bytes() for file in others.rglob("*.json")} == state
+
+
+def test_a_pipe_in_a_workspace_stops_no_page(sign_in, folder):
+    client, run = sign_in("VIEWER"), folder / "runs" / "runs" / "small" / "piped"
+    run.mkdir()
+    try:
+        for name in ("run.json", "attempt.json"):
+            os.mkfifo(run / name)
+        with another_model(folder, "piped") as model:
+            os.mkfifo(model / "aliases" / "00000099.json")
+            (model / "2" / "version.json").unlink()
+            os.mkfifo(model / "2" / "version.json")
+            for path in ("fraud/", "fraud/registry", "fraud/registry/small/1"):
+                assert get(client, path).status_code == 200
+            assert get(client, "fraud/registry/piped/2").status_code in {404, 409}
+    finally:
+        shutil.rmtree(run)
+
+
+def test_damage_to_one_model_is_said_and_the_others_can_be_moved(sign_in, folder):
+    client = sign_in("USER", "eve")
+    with another_model(folder, "lost") as lost, another_model(folder, "odd") as odd, another_model(folder, "no") as no:
+        (lost / "aliases" / "newest.json").write_text("[" * 100_000)
+        document = odd / "2" / "version.json"
+        write_document(str(document), {**read_document(str(document), fix=""), "metrics": {"test.accuracy": "high"}})
+        for each in no.iterdir():
+            shutil.rmtree(each)
+        (no / "aliases").mkdir()
+        (no / "aliases" / ".DS_Store").touch()
+        page, version = (get(client, path).text for path in ("fraud/registry", "fraud/registry/odd/2"))
+        form = {"token": token_of(get(client, "fraud/registry")), "seen": "1"}
+        assert client.post("/gnnflow/fraud/registry/lost/rollback", data=form).status_code == 409
+    assert "not valid JSON" in page
+    assert "version 2 cannot be shown" in page
+    assert "cannot be shown" in version
+    assert "registry/small/promote" in page
+
+
+def test_a_report_that_was_replaced_is_not_shown(sign_in, folder):
+    client, paths = sign_in("VIEWER"), paths_of(folder)
+    report = folder / "runs" / paths["report"].removeprefix("fraud/")
+    content = report.read_bytes()
+    try:
+        report.write_bytes(content.replace(b"accuracy", b"accurate"))
+        answer = get(client, paths["sealed report"])
+    finally:
+        report.write_bytes(content)
+    assert (answer.status_code, "is damaged: its sha256" in answer.text) == (409, True)
+    assert get(client, paths["sealed report"]).status_code == 200
+
+
 def test_a_report_cannot_reach_the_cookies_of_airflow(sign_in, folder):
     client, paths = sign_in("ADMIN"), paths_of(folder)
     for name in ("sealed report", "sealed comparison", "sealed scoring"):
@@ -238,6 +328,17 @@ def test_a_comparison_leads_to_the_reports_of_its_runs(sign_in, folder):
     runs = {f"/gnnflow/fraud/{each.parent.relative_to(folder / 'runs')}/report.html" for each in folder.glob(RECORDS)}
     assert runs <= Links(page).found
     assert page.count(f"{escape(HOSTILE)}0</a>") == 1
+
+
+def test_a_comparison_whose_list_of_runs_is_damaged_says_so(sign_in, folder):
+    page = folder / "runs" / paths_of(folder)["comparison"].removeprefix("fraud/")
+    listed = (page.parent / "runs.csv").read_bytes()
+    try:
+        (page.parent / "runs.csv").write_bytes(listed + b"x" * 200_000)
+        answer = get(sign_in("VIEWER"), paths_of(folder)["comparison"])
+    finally:
+        (page.parent / "runs.csv").write_bytes(listed)
+    assert (answer.status_code, "cannot be read as CSV" in answer.text) == (409, True)
 
 
 def test_a_version_shows_its_metrics_its_certificate_and_where_it_comes_from(sign_in, folder):
@@ -340,20 +441,24 @@ def test_an_editor_promotes_and_rolls_back_and_the_history_has_the_name(sign_in,
     workspace, client = f"{folder}/runs", sign_in("USER", "eve")
     registry.promote(workspace, "small", 1)
     page = get(client, "fraud/registry")
-    form = {"token": token_of(page), "seen": "1"}
-    answer = client.post("/gnnflow/fraud/registry/small/promote", data={**form, "version": "2"})
-    assert (answer.status_code, answer.headers["Location"]) == (303, "/gnnflow/fraud/registry")
+    form = {"token": token_of(page), "seen": seen_of(page)}
+    for _ in range(2):  # as of a button that is pressed twice
+        answer = client.post("/gnnflow/fraud/registry/small/promote", data={**form, "version": "2"})
+        assert (answer.status_code, answer.headers["Location"]) == (303, "/gnnflow/fraud/registry")
     assert registry.read_aliases(workspace, "small").champion == 2
     stale = client.post("/gnnflow/fraud/registry/small/rollback", data=form)
     assert (stale.status_code, registry.read_aliases(workspace, "small").champion) == (409, 2)
-    answer = client.post("/gnnflow/fraud/registry/small/rollback", data={**form, "seen": "2"})
-    assert answer.status_code == 303
+    newer = {**form, "seen": seen_of(get(client, "fraud/registry"))}
+    assert client.post("/gnnflow/fraud/registry/small/rollback", data=newer).status_code == 303
+    # neither form acts once more: the champion is again the one that the first was shown with
+    assert client.post("/gnnflow/fraud/registry/small/rollback", data=newer).status_code == 409
+    assert client.post("/gnnflow/fraud/registry/small/promote", data={**form, "version": "2"}).status_code == 409
     aliases = registry.read_aliases(workspace, "small")
     assert aliases.champion == 1
     assert [move["reason"].endswith("in Airflow by eve") for move in aliases.history[-2:]] == [True, True]
     with create_session() as session:
         logged = session.execute(select(Log.event, Log.owner).order_by(Log.id.desc()).limit(2)).all()
-    assert [tuple(each) for each in logged] == [("gnnflow_rollback", "eve")] * 2
+    assert [tuple(each) for each in logged] == [("gnnflow_promote", "eve"), ("gnnflow_rollback", "eve")]
 
 
 def test_a_viewer_moves_no_model_nor_does_a_form_that_is_not_ours(sign_in, folder):
@@ -367,12 +472,12 @@ def test_a_viewer_moves_no_model_nor_does_a_form_that_is_not_ours(sign_in, folde
         ("USER", "eve", "", 403),
         ("USER", "eve", f"{editor}x", 403),
     ):
-        form = {"token": token, "seen": str(before.champion), "version": "2"}
+        form = {"token": token, "seen": str(len(before.history)), "version": "2"}
         for action in ("promote", "rollback"):
             answer = sign_in(role, name).post(f"/gnnflow/fraud/registry/small/{action}", data=form)
             assert (answer.status_code, action) == (code, action)
     for model, version, code in (("none", "2", 404), ("..", "2", 404), ("small", "9", 409), ("small", "x", 422)):
-        form = {"token": editor, "seen": str(before.champion), "version": version}
+        form = {"token": editor, "seen": str(len(before.history)), "version": version}
         answer = sign_in("USER", "eve").post(f"/gnnflow/fraud/registry/{model}/promote", data=form)
         assert answer.status_code in {code, 404 if model == ".." else code}
     assert registry.read_aliases(workspace, "small") == before

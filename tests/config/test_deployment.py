@@ -167,6 +167,13 @@ def test_a_service_takes_no_scheduler_from_a_config(service, monkeypatch):
         ("s3://bucket", True),
         ("s3://bucket-of-another/n.parquet", False),
         ("s3://bucket/../other/n.parquet", False),
+        ("s3://other/../bucket/n.parquet", False),  # of bucket `other`
+        ("http://h/t/a/n.parquet", True),
+        ("http://h/t/%2e%2e/n.parquet", False),  # fetched as http://h/n.parquet
+        ("http://h/t/a://../../../n.parquet", False),
+        ("http://other/../h/t/n.parquet", False),
+        ("http://other/?/../../h/t/n.parquet", False),
+        ("file:///w/../etc/n.parquet", False),
         ("/data/n.parquet", True),
         ("/data/../etc/n.parquet", False),
         ("/database/n.parquet", False),
@@ -176,7 +183,7 @@ def test_a_service_takes_no_scheduler_from_a_config(service, monkeypatch):
     ],
 )
 def test_locations_are_allowed_by_prefix(uri, fine, monkeypatch):
-    monkeypatch.setenv("GNNFLOW_ALLOWED_URLS", "s3://bucket/ /data gs:// /w /d")
+    monkeypatch.setenv("GNNFLOW_ALLOWED_URLS", "s3://bucket/ /data gs:// http://h/t /w /d")
     read = {**VALUES, "graph": {**VALUES["graph"], "nodes": uri}}
     if fine:
         assert config_from_dict(read).graph.nodes == uri

@@ -254,12 +254,33 @@ def test_moves_made_at_once_are_all_kept(three: str) -> None:
     assert [move["from"] for move in champions[1:]] == [move["to"] for move in champions[:-1]]
 
 
-def test_a_promotion_decided_against_another_champion_is_refused(three: str) -> None:
-    registry.promote(three, "tiny", 2)
-    with pytest.raises(
-        registry.ChampionMovedError, match="version 2 went into service while version 3 was compared with 1"
-    ):
-        registry.promote(three, "tiny", 3, expected=1)
+def test_a_move_decided_before_another_one_is_refused_even_if_the_champion_is_the_same_again(three: str) -> None:
+    for number in (1, 2):
+        registry.promote(three, "tiny", number)
+    seen = len(registry.read_aliases(three, "tiny").history)
+    registry.nominate(three, "tiny", 3)  # a candidate that waits changes no decision about the champion
+    assert registry.promote(three, "tiny", 3, seen=seen).champion == 3
+    assert registry.promote(three, "tiny", 3, seen=seen).champion == 3  # tried again
+    registry.rollback(three, "tiny")
+    for move in (partial(registry.promote, three, "tiny", 3), partial(registry.rollback, three, "tiny")):
+        for outdated in (seen, seen + 9):
+            with pytest.raises(registry.ChampionMovedError, match="now version 2 is in service"):
+                move(seen=outdated)
+    assert registry.read_aliases(three, "tiny").champion == 2
+
+
+def test_of_rollbacks_decided_at_once_one_is_made(three: str) -> None:
+    for number in (1, 2, 3):
+        registry.promote(three, "tiny", number)
+    seen = len(registry.read_aliases(three, "tiny").history)
+
+    def roll_back() -> int:
+        try:
+            return registry.rollback(three, "tiny", seen=seen).version
+        except registry.ChampionMovedError:
+            return 0
+
+    assert sorted(at_once([roll_back] * 4)) == [0, 0, 0, 2]
     assert registry.read_aliases(three, "tiny").champion == 2
 
 

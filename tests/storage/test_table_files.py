@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sqlite3
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from gnnflow.config import GraphConfig
-from gnnflow.graph.errors import ConfigError, StorageError
+from gnnflow.graph.errors import ConfigError, GnnflowError, StorageError
 from gnnflow.stages.resolve import stamps_of
 from gnnflow.storage import snapshots
 from gnnflow.storage.table_files import find_table_files
@@ -81,6 +85,33 @@ def test_links_lead_to_no_file_twice(tmp_path: Path, scheme: str) -> None:
     (tmp_path / "t/c.csv").symlink_to("nothing.csv")
     with pytest.raises(StorageError, match="is a link to a file that is not there"):
         find_table_files(f"{scheme}{tmp_path}/t")
+
+
+def test_no_link_leads_out_of_the_allowed_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, "data/t/a.csv", "other/b.csv", "other/t/c.csv")
+    (tmp_path / "data/t/b.csv").symlink_to(tmp_path / "other/b.csv")
+    (tmp_path / "data/u").symlink_to(tmp_path / "other/t")
+    (tmp_path / "data/v").mkdir()
+    (tmp_path / "data/v/a.csv").symlink_to("../t/a.csv")
+    (tmp_path / "allowed").symlink_to(tmp_path / "data")
+    with closing(sqlite3.connect(tmp_path / "other/x.db")) as database:
+        database.execute("CREATE TABLE t (id INTEGER)")
+    (tmp_path / "data/x.db").symlink_to(tmp_path / "other/x.db")
+    places = {
+        "data/t/a.csv": True,
+        "data/t": False,
+        "data/t/b.csv": False,
+        "data/*/*.csv": False,
+        "data/u": False,
+        "data/x.db#t": False,
+    }
+    monkeypatch.setenv("GNNFLOW_ALLOWED_URLS", f"{tmp_path}/allowed/")
+    for place, fine in {**places, "data/v": True, "allowed/v/a.csv": True}.items():
+        if fine:
+            assert names(f"{tmp_path}/{place}") == ["a.csv"]
+        else:
+            with pytest.raises(ConfigError, match="is not allowed here"):
+                find_table_files(f"{tmp_path}/{place}")
 
 
 @pytest.mark.parametrize("other", ["a.csv.gz", "b.parquet"])
@@ -180,15 +211,36 @@ def test_the_current_files_of_an_iceberg_table_are_its_current_snapshot(tmp_path
         find_table_files(root)
 
 
+@pytest.mark.keeps("threads")  # its pool stays
+def test_properties_of_an_iceberg_table_name_no_code_and_no_store(tmp_path: Path) -> None:
+    catalogs = pytest.importorskip("pyiceberg.catalog.memory", reason="needs gnnflow[iceberg]")
+    catalog = catalogs.InMemoryCatalog("c", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", schema=TYPED.schema)
+    table.append(TYPED)
+    metadata = Path(table.metadata_location.removeprefix("file://"))
+    held = json.loads(metadata.read_text())
+    # its library would call the class with these properties, whose keys would be a command
+    held["properties"] = {"touch": "", f"{tmp_path}/ran": "", "py-io-impl": "subprocess.Popen"}
+    metadata.write_text(json.dumps(held))
+    assert read_whole(scan(str(tmp_path / "n" / "t"))).num_rows == TYPED.num_rows
+    time.sleep(0.2)
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize(
     ("changed", "problem"),
-    [({"delete_files": {"d.parquet"}}, "with deleted rows in"), ({"format": "ORC"}, "not Parquet")],
+    [
+        ({"delete_files": {"d.parquet"}}, "with deleted rows in .*gnnflow import iceberg:EDGES"),
+        ({"format": "ORC"}, "not Parquet.*gnnflow import iceberg:EDGES"),
+        ({}, "'/other/a' is not allowed here"),
+    ],
 )
 def test_an_iceberg_table_whose_files_do_not_hold_its_rows_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], problem: str
 ) -> None:
     file = SimpleNamespace(
-        file_path=f"file://{tmp_path}/a", file_format=SimpleNamespace(name=changed.get("format", "PARQUET"))
+        file_path="file:///other/a", file_format=SimpleNamespace(name=changed.get("format", "PARQUET"))
     )
     task = SimpleNamespace(file=file, delete_files=changed.get("delete_files", set()))
     schema = SimpleNamespace(fields=[SimpleNamespace(field_id=1, name="id")])
@@ -198,12 +250,11 @@ def test_an_iceberg_table_whose_files_do_not_hold_its_rows_is_refused(
         schema=lambda: schema,
         metadata=SimpleNamespace(schemas=[schema]),
     )
-    tables = SimpleNamespace(StaticTable=SimpleNamespace(from_metadata=lambda _: opened))
-    monkeypatch.setitem(sys.modules, "pyiceberg", SimpleNamespace(table=tables))
-    monkeypatch.setitem(sys.modules, "pyiceberg.table", tables)
+    monkeypatch.setattr(snapshots, "open_iceberg", lambda _: opened)
     monkeypatch.setattr(snapshots, "find_spec", lambda _: True)
     make(tmp_path, "t/metadata/v1.metadata.json")
-    with pytest.raises(StorageError, match=f"{problem}.*gnnflow import iceberg:EDGES"):
+    monkeypatch.setenv("GNNFLOW_ALLOWED_URLS", str(tmp_path))
+    with pytest.raises(GnnflowError, match=problem):
         find_table_files(str(tmp_path / "t"))
 
 
@@ -251,6 +302,7 @@ def test_the_current_files_of_a_delta_table_are_its_newest_version(tmp_path: Pat
         ({"features": ["deletionVectors", "timestampNtz"]}, "is a Delta Lake table with deletionVectors"),
         ({"mapping": "name"}, "is a Delta Lake table with columnMapping"),
         ({"path": "s3://other/a.parquet"}, "which lies elsewhere"),
+        ({"path": "%2e%2e/../other/a.parquet"}, "which lies elsewhere"),
     ],
 )
 def test_a_delta_table_whose_files_do_not_hold_its_rows_is_refused(

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import wraps
 from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -23,7 +25,7 @@ from urllib.parse import quote
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.api_fastapi.logging.decorators import action_logging
-from fastapi import Depends, FastAPI, Form, HTTPException, Request, status
+from fastapi import Depends, FastAPI, Form, Request, status
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException as AnyHTTPException
@@ -31,12 +33,13 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from gnnflow import registry
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.graph.secrets import mask_secrets
+from gnnflow.storage.filesystem import within
 from gnnflow.storage.run_folder import PREDICTIONS, REPORT
 from gnnflow_airflow.pages import contents, models
 from gnnflow_airflow.pages.access import EDIT, READ, Editable, Readable, allows, sign_form
 from gnnflow_airflow.pages.contents import COMPARISON, AbsentError
 from gnnflow_airflow.pages.views import draw_curves, seal, seal_download, show
-from gnnflow_airflow.places import list_places
+from gnnflow_airflow.places import Place, list_places
 
 _log = logging.getLogger(__name__)
 _PARQUET = "application/vnd.apache.parquet"
@@ -74,7 +77,7 @@ def show_report(request: Request, place: Readable, name: str, run: str) -> Respo
 
 def send_report(request: Request, place: Readable, name: str, run: str) -> Response:
     """Send a run's report, sealed."""
-    return _framed(request, place, contents.read_page(place, contents.find_folder(place, "runs", name, run), REPORT))
+    return _framed(request, place, contents.read_report(place, contents.find_folder(place, "runs", name, run)))
 
 
 def show_comparison(request: Request, place: Readable, name: str, runs: str) -> Response:
@@ -122,7 +125,7 @@ def send_scores(place: Readable, fingerprint: str) -> Response:
 
 def _parquet(place: Readable, *names: str) -> Response:
     folder = contents.find_folder(place, *names)
-    pieces = contents.stream_parquet(folder, contents.predictions_of(place, folder))
+    pieces = contents.confine(place, contents.stream_parquet(folder, contents.predictions_of(place, folder)))
     return seal_download(StreamingResponse(pieces, media_type=_PARQUET), "predictions.parquet")
 
 
@@ -180,25 +183,20 @@ def promote(
     user: GetUserDep,
     model: str,
     version: Annotated[int, Form()],
-    seen: Annotated[str, Form()],
+    seen: Annotated[int, Form(ge=0)],
 ) -> Response:
-    """Put a version in service. seen: the champion that the page showed, which must still be it."""
+    """Put a version in service. seen: the moves that the page showed, after which the champion may not have moved."""
     models.read_model(place, model)
-    expected = int(seen) if seen.isdecimal() else None
-    registry.promote(place.uri, model, version, reason=f"promoted in Airflow by {user.get_name()}", expected=expected)
+    registry.promote(place.uri, model, version, reason=f"promoted in Airflow by {user.get_name()}", seen=seen)
     return _back(request, place)
 
 
 def roll_back(
-    request: Request, place: Editable, user: GetUserDep, model: str, seen: Annotated[str, Form()]
+    request: Request, place: Editable, user: GetUserDep, model: str, seen: Annotated[int, Form(ge=0)]
 ) -> Response:
-    """Put the former champion back in service. seen: as for `promote`."""
-    champion = models.read_model(place, model).aliases.champion
-    if str(champion) != seen:
-        raise HTTPException(
-            status.HTTP_409_CONFLICT, f"Version {champion} went into service meanwhile: load the page anew"
-        )
-    registry.rollback(place.uri, model, reason=f"put back in service in Airflow by {user.get_name()}")
+    """Put the former champion back in service. seen: as for `promote`; so a form that is sent twice acts once."""
+    models.read_model(place, model)
+    registry.rollback(place.uri, model, reason=f"put back in service in Airflow by {user.get_name()}", seen=seen)
     return _back(request, place)
 
 
@@ -243,16 +241,28 @@ def make_app() -> FastAPI:
     """Return the application."""
     app = FastAPI(title="gnnflow", openapi_url=None, docs_url=None, redoc_url=None)
     for path, page in _READ.items():
-        app.add_api_route(path, page, methods=["GET"], response_model=None)
+        app.add_api_route(path, _confined(page), methods=["GET"], response_model=None)
     for path, (action, event) in _CHANGE.items():
         # in Airflow's audit log, refused attempts too
         logged = [Depends(action_logging(event))]
-        app.add_api_route(path, action, methods=["POST"], response_model=None, dependencies=logged)
+        app.add_api_route(path, _confined(action), methods=["POST"], response_model=None, dependencies=logged)
     app.add_exception_handler(AnyHTTPException, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse)
     app.add_exception_handler(AbsentError, _refuse)
     app.add_exception_handler(GnnflowError, _refuse)
     return app
+
+
+def _confined(page: Callable[..., Response]) -> Callable[..., Response]:
+    """Return a page that opens nothing outside of its workspace, whatever links the workspace holds."""
+
+    @wraps(page)
+    def call(**values: Any) -> Response:
+        place: Place | None = values.get("place")
+        with within(place.uri) if place else nullcontext():
+            return page(**values)
+
+    return call
 
 
 def _refuse(request: Request, error: Exception) -> Response:

@@ -2,7 +2,8 @@
 
 A name of an address is looked up in the list of its folder's names, so it never becomes a path by itself. A folder or
 file is read only if it lies in the workspace after links are resolved, since people who write into a workspace may not
-read everything that Airflow can.
+read everything that Airflow can. `app.py` confines all that a page opens or writes to its workspace; here are the
+checks for what is then absent, or is left out of a list.
 """
 
 from __future__ import annotations
@@ -35,11 +36,14 @@ from gnnflow.storage.filesystem import (
     read_bytes,
     require_file,
     size_of,
+    within,
 )
 from gnnflow.storage.manifest import committed, read_facts, read_manifest
 from gnnflow.storage.run_folder import (
     METRICS,
+    REPORT,
     age_of_run,
+    files_of,
     list_runs,
     metric_of,
     prediction_files,
@@ -47,7 +51,7 @@ from gnnflow.storage.run_folder import (
     read_run,
 )
 from gnnflow.storage.tables import iter_artifact_table
-from gnnflow.storage.verified import remedy
+from gnnflow.storage.verified import read_verified, remedy
 from gnnflow.storage.workspace import HISTORY, MANIFEST, RUN, Workspace
 
 if TYPE_CHECKING:
@@ -61,7 +65,7 @@ _MOST_ROWS = 100
 _MOST_CELL = 120  # characters
 _MOST_ITEMS = 6  # of a list in a cell
 _BATCH_ROWS = 1 << 16
-_NOT_A_RECORD = (KeyError, TypeError, AttributeError, ValueError)
+NOT_A_RECORD = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
 _COLUMN = re.compile(r"[a-z][a-z0-9_@]{0,60}")
 
 
@@ -130,12 +134,29 @@ def is_inside(place: Place, uri: str) -> bool:
         return False
 
 
+def confine(place: Place, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield pieces; while one is made nothing outside of the workspace is opened, in whichever thread that is."""
+    while True:
+        with within(place.uri):
+            piece = next(pieces, None)
+        if piece is None:
+            return
+        yield piece
+
+
 def read_page(place: Place, folder: str, name: str) -> bytes:
     """Return a file that a stage wrote for people."""
     uri = find_file(place, folder, name)
     if (size_of(uri) or 0) > _MOST_BYTES:
         raise StorageError(f"is larger than {_MOST_BYTES >> 20} MiB", where=uri, fix="Open it where it lies.")
     return read_bytes(uri)
+
+
+def read_report(place: Place, folder: str) -> bytes:
+    """Return the report of a run. Raises StorageError where it is not the one that the run's record lists."""
+    content = read_page(place, folder, REPORT)
+    listed = {entry.name for entry in files_of(folder, _read_record(place, folder))}
+    return read_verified(folder, REPORT) if REPORT in listed else content
 
 
 def list_rows(place: Place, *, most: int) -> list[ListedRun]:
@@ -159,7 +180,7 @@ def _run_row(place: Place, uri: str) -> ListedRun:
         return ListedRun(
             name, key, path, 0.0, "damaged", problem="one of its files is missing or outside the workspace"
         )
-    except (GnnflowError, *_NOT_A_RECORD) as error:
+    except (GnnflowError, *NOT_A_RECORD) as error:
         return ListedRun(name, key, path, 0.0, "damaged", problem=str(error))
 
 
@@ -180,7 +201,7 @@ def _read_record(place: Place, run: str) -> dict[str, Any]:
     try:
         record = read_run(run)
         listing = str(record["artifacts"].get("infer", place.uri))
-    except _NOT_A_RECORD as error:
+    except NOT_A_RECORD as error:
         raise StorageError(f"is not a run's record ({error})", where=join(run, RUN), fix=remedy(run, RUN)) from error
     if "files" not in record and not is_inside(place, listing):
         raise AbsentError
@@ -203,7 +224,11 @@ def list_compared(place: Place, folder: str) -> list[tuple[str, str]]:
     if _COMPARED not in list_names(folder):  # an earlier version did not write it
         return []
     rows = csv.DictReader(io.StringIO(read_page(place, folder, _COMPARED).decode(errors="replace")))
-    found = [(row.get("run") or "", place.find_path(absolute(row.get("uri") or "/"))) for row in rows]
+    try:
+        found = [(row.get("run") or "", place.find_path(absolute(row.get("uri") or "/"))) for row in rows]
+    except csv.Error as error:
+        where = join(folder, _COMPARED)
+        raise StorageError(f"cannot be read as CSV ({error})", where=where, fix="It is damaged.") from error
     return [(label, path) for label, path in found if _RUN_PATH.fullmatch(path)]
 
 
@@ -279,7 +304,7 @@ def first_rows(folder: str, names: Sequence[str]) -> FirstRows:
                     rows += [[_cell_text(each) for each in row.values()] for row in batch.to_pylist()]
                     if len(rows) > _MOST_ROWS:
                         return FirstRows(columns, rows[:_MOST_ROWS], whole=False)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, *NOT_A_RECORD) as error:  # texts that are not UTF-8, years beyond 9999
             raise StorageError(f"cannot be read as Parquet ({error})", where=where, fix="It is damaged.") from error
     return FirstRows(columns, rows, whole=True)
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
 from gnnflow.config import STAGES
-from gnnflow.graph.errors import GnnflowError
+from gnnflow.graph.errors import GnnflowError, StorageError
 from gnnflow.graph.labels import is_bound
 from gnnflow.graph.run_facts import InferFacts
 from gnnflow.report.formats import metric_name, score_cell
 from gnnflow.storage.filesystem import absolute, exists, join, list_names
 from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.workspace import MANIFEST, RUN, VERSION, WEIGHTS
-from gnnflow_airflow.pages.contents import AbsentError, find_file, find_folder, is_inside, read_page
+from gnnflow_airflow.pages.contents import NOT_A_RECORD, AbsentError, find_file, find_folder, is_inside, read_page
 
 if TYPE_CHECKING:
     from gnnflow_airflow.places import Place
@@ -106,8 +106,15 @@ def list_models(place: Place) -> list[Model]:
         return []
     if not is_inside(place, folder):
         raise AbsentError
-    names = [name for name in registry.list_models(place.uri) if is_inside(place, join(folder, name))]
-    return [read_model(place, name) for name in names]
+    found = []
+    for name in registry.list_models(place.uri):
+        try:
+            found.append(read_model(place, name))
+        except AbsentError:  # its folder is a link to another place, or holds nothing of ours
+            continue
+        except GnnflowError as error:  # damaged aliases, without which the other models can still be moved
+            found.append(Model(name, registry.Aliases(), (), [str(error)]))
+    return found
 
 
 def read_model(place: Place, name: str) -> Model:
@@ -118,18 +125,31 @@ def read_model(place: Place, name: str) -> Model:
     for number in registry.published_versions(place.uri, name)[::-1]:
         try:
             version = registry.read_version(place.uri, name, number)
+            versions.append({**registry.version_row(version, aliases), "path": _run_path(place, version)})
         except GnnflowError as error:
             damaged.append(str(error))
-        else:
-            versions.append({**registry.version_row(version, aliases), "path": _run_path(place, version)})
+        except NOT_A_RECORD as error:
+            damaged.append(f"version {number} cannot be shown: a value of it is of another kind ({error!r})")
     if not versions and not damaged:
         raise AbsentError
     return Model(name, aliases, versions, damaged)
 
 
 def show_version(place: Place, name: str, number: int) -> ShownVersion:
-    """Return a version for its page. Raises AbsentError where the registry has none of that number."""
-    find_file(place, find_folder(place, "registry", name, str(number)), VERSION)
+    """Return a version for its page.
+
+    Raises AbsentError where the registry has none of that number, StorageError where it cannot be shown.
+    """
+    where = find_file(place, find_folder(place, "registry", name, str(number)), VERSION)
+    try:
+        return _shown(place, name, number)
+    except NOT_A_RECORD as error:
+        raise StorageError(
+            f"cannot be shown: a value of it is of another kind ({error!r})", where=where, fix="It is damaged."
+        ) from error
+
+
+def _shown(place: Place, name: str, number: int) -> ShownVersion:
     version, aliases = registry.read_version(place.uri, name, number), registry.read_aliases(place.uri, name)
     splits, metrics = _metric_rows(version.metrics)
     return ShownVersion(
