@@ -64,8 +64,8 @@ class StageOperator(BaseOperator):
     storage_conn_id: an AWS, Google Cloud or Azure connection whose credentials open the URLs of its kind; by default
     the one that the Dask connection names, if any. deferrable: left out as `deferring.py` says. defer_seconds: how long
     the task itself waits for the stage before it defers. poll_seconds: time between progress lines. Assets in `outlets`
-    get an event for each new result. Fails without a retry if that cannot help (a bad config or table). Skips itself if
-    the config's strategy has no such stage.
+    get an event for each result that is another than their latest. Fails without a retry if that cannot help (a bad
+    config or table). Skips itself if the config's strategy has no such stage.
     """
 
     stage: ClassVar[str]
@@ -387,7 +387,7 @@ class StageOperator(BaseOperator):
         self._link(context, ReportLink.xcom_key, self.outcome.get("report", ""))
         self._link(context, PredictionsLink.xcom_key, self.outcome.get("predictions", ""))
         # assets carry the URIs and counts to the DAGs that wait for them
-        extra = {key: self.outcome[key] for key in _EXTRA if key in self.outcome}
+        extra = {"stage": self.stage, **{key: self.outcome[key] for key in _EXTRA if key in self.outcome}}
         self.outlets: list[Any] = tell_outlets(context, self.outlets, extra)
         return self.outcome
 

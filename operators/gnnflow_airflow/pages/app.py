@@ -33,7 +33,7 @@ from gnnflow.graph.errors import GnnflowError
 from gnnflow.graph.secrets import mask_secrets
 from gnnflow.storage.run_folder import PREDICTIONS, REPORT
 from gnnflow_airflow.pages import contents, models
-from gnnflow_airflow.pages.access import EDIT, READ, Editable, Readable, allows, sign_form
+from gnnflow_airflow.pages.access import EDIT, READ, Editable, Readable, allows, refuse_unnamed, sign_form
 from gnnflow_airflow.pages.contents import COMPARISON, AbsentError
 from gnnflow_airflow.pages.views import draw_curves, seal, seal_download, show
 from gnnflow_airflow.places import list_places
@@ -184,6 +184,7 @@ def promote(
 ) -> Response:
     """Put a version in service. seen: the champion that the page showed, which must still be it."""
     models.read_model(place, model)
+    refuse_unnamed(user, model, registry.read_approvers(place.uri, model))
     expected = int(seen) if seen.isdecimal() else None
     registry.promote(place.uri, model, version, reason=f"promoted in Airflow by {user.get_name()}", expected=expected)
     return _back(request, place)
