@@ -152,7 +152,7 @@ def test_a_worker_with_another_source_of_the_users_code_gets_no_task(tmp_path):
             there = addresses(client)
             code = {"own_code_of_a_test:A": digest}
             with Cluster(AddressCluster(**keys), say=said.append, code=code) as ours:
-                assert list(client.sync(ours.fit_workers().look)) == [there["same"]]
+                assert list(ours.scheduler().client.sync(ours.fit_workers().look)) == [there["same"]]
     (line,) = said
     for name in ("moved", "without"):
         assert f"{there[name]}: has another source of own_code_of_a_test:A, or none" in line

@@ -87,14 +87,14 @@ def test_credentials_of_another_account_than_the_one_of_the_url_are_refused(monk
     class OfAzure(MemoryFileSystem):
         @staticmethod
         def _get_kwargs_from_urls(path: str) -> dict[str, str]:
-            return {"account_name": path.partition("@")[2].partition(".")[0]}
+            return {"account_name": path.partition("://")[2].partition(".")[0]}
 
     fsspec.register_implementation("accounts", OfAzure)
     options = {"account_name": "ours", "account_key": "planted"}
     monkeypatch.setattr(filesystem, "options_of", lambda _: options)
-    assert resolve("accounts://tables@ours.dfs.core.windows.net/x").fs.storage_options["account_name"] == "ours"
+    assert resolve("accounts://ours.dfs.core.windows.net/tables/x").fs.storage_options["account_name"] == "ours"
     with pytest.raises(StorageError, match="is of account_name theirs, and the credentials are of ours"):
-        resolve("accounts://tables@theirs.dfs.core.windows.net/x")
+        resolve("accounts://theirs.dfs.core.windows.net/tables/x")
 
 
 def test_a_path_that_is_not_utf8_is_refused_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
