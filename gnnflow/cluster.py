@@ -17,7 +17,7 @@ from gnnflow.mapreduce.own_cluster import start_cluster
 from gnnflow.mapreduce.schedulers import Dask, Synchronous, say_nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from distributed import Client
@@ -34,7 +34,7 @@ class Cluster:
     """A scheduler that starts lazily and stops with its `with` block.
 
     workspace: fit workers of a running cluster see it; empty where that is not asked. say: hears what a person who
-    waits should know. note: said when the first task needs the cluster.
+    waits should know. note: said when the first task needs the cluster. code: as of `FitWorkers`.
     """
 
     def __init__(
@@ -44,7 +44,9 @@ class Cluster:
         workspace: str = "",
         say: Callable[[str], None] = say_nothing,
         note: str = "",
+        code: Mapping[str, str] | None = None,
     ) -> None:
+        self._code = code or {}
         self.config = config
         self._workspace = workspace
         self._note = note
@@ -100,7 +102,7 @@ class Cluster:
                 else:
                     client = _join(self.config, self._stack)
                 marker = self._stack.enter_context(marked(self._workspace)) if self._workspace else ""
-                fit = FitWorkers(client, self.config, marker=marker, say=self._say)
+                fit = FitWorkers(client, self.config, marker=marker, say=self._say, code=self._code)
                 self._scheduler = Dask(client, fit=fit, say=self._say)
         return self._scheduler
 

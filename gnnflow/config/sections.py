@@ -124,11 +124,22 @@ class PublishConfig(Section):
         default=False,
         description="A version that would be promoted waits as the candidate until a person promotes it.",
     )
+    approvers: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (),
+        description="Ids of the users who alone may promote a version in Airflow; empty: all who may edit. A model's "
+        "file names them in approval.users.",
+    )
     date: str | None = Field(
         None,
         description="Date of the tables, such as 2026-01-31: a model of earlier tables replaces none of later ones. "
         "The retraining DAG sets it where the config's texts name dates.",
     )
+
+    @model_validator(mode="after")
+    def _check_approvers(self) -> Self:
+        if self.approvers and not self.approval:
+            raise problem("approvers are named, and none is asked", key="approvers", fix="Set publish.approval: true.")
+        return self
 
     @field_validator("date")
     @classmethod

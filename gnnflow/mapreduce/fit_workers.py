@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import gnnflow
 from gnnflow.config import AddressCluster, OwnCluster
 from gnnflow.graph.errors import ClusterError, GnnflowError, listed
-from gnnflow.mapreduce.preflight import find_problems, refuse_unfit_scheduler
+from gnnflow.mapreduce.preflight import find_other_code, find_problems, refuse_unfit_scheduler
 from gnnflow.progress import never
 from gnnflow.storage.access import release
 from gnnflow.storage.filesystem import join, list_names
@@ -55,7 +55,8 @@ class FitWorkers:
 
     asked: how many there must be, what they offer, and how long they are waited for. marker: a file of the workspace,
     which a fit worker can read; empty where that is not asked. say: hears of unfit workers and of fit ones that left,
-    once each. access: to the storage, which fit workers get until `release`.
+    once each. access: to the storage, which fit workers get until `release`. code: hashes of the user's own code, whose
+    source is the same on a fit worker, so that no two do tasks of one fingerprint by different code.
     """
 
     def __init__(
@@ -66,7 +67,9 @@ class FitWorkers:
         marker: str,
         say: Callable[[str], None],
         access: Access | None = None,
+        code: Mapping[str, str] = _NOTHING,
     ) -> None:
+        self._code = code
         self.client = client
         self.asked = asked
         self._marker = marker
@@ -98,11 +101,18 @@ class FitWorkers:
             found = await find_problems(
                 self.client, due, resource=self.asked.resource, marker=self._marker, access=self._access
             )
+            if self._code:
+                found |= await self._other_code([each for each in due if not found[each]])
             new = [each for each in due if found[each] and found[each] != self._problems(each)]
             self._told.update({each: _Told(problems, time.monotonic()) for each, problems in found.items()})
             if new:
                 self._say(f"these workers get no task:{self.unfit_lines(new)}")
         return self._fit(there)
+
+    async def _other_code(self, workers: list[str]) -> dict[str, tuple[str, ...]]:
+        """Return the workers with another source of the user's own code than ours, with what is wrong."""
+        other = await find_other_code(self.client, workers, self._code)
+        return {worker: (text,) for worker, text in other.items()}
 
     async def wait(self, count: int | None = None, *, stopped: Callable[[], bool] = never) -> dict[str, int]:
         """Return the fit workers once there are as many as asked; none where the cluster has no workers, or if stopped.

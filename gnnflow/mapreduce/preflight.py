@@ -15,7 +15,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import gnnflow
-from gnnflow.graph.errors import ClusterError
+from gnnflow.graph.errors import ClusterError, GnnflowError
 from gnnflow.storage.access import hold, release
 
 if TYPE_CHECKING:
@@ -209,3 +209,36 @@ def _misfits(told: Mapping[str, Any]) -> list[str]:
 
 def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
+
+
+async def find_other_code(client: Client, workers: Collection[str], code: Mapping[str, str]) -> dict[str, str]:
+    """Return the workers whose source of the user's own code is not ours, with what differs.
+
+    code: hashes of the source by name, as a run's fingerprints hold them. A worker that does not tell is one of these.
+    """
+
+    async def ask(worker: str) -> str:
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                told: Any = await _run(client, worker, _differing, dict(code))
+        except TimeoutError:
+            return f"did not answer within {_ANSWER_SECONDS:.0f} s"
+        return _NO_REPORT if told is None else str(told)
+
+    told = dict(zip(workers, await asyncio.gather(*map(ask, workers)), strict=True))
+    return {worker: text for worker, text in told.items() if text}
+
+
+async def _differing(code: Mapping[str, str]) -> str:
+    """On a worker: return what differs here from some source; nothing where it is the same."""
+    return await asyncio.to_thread(_difference, code)  # this loop serves other tenants
+
+
+def _difference(code: Mapping[str, str]) -> str:
+    from gnnflow.config.own_code import source_digest
+
+    try:
+        other = [name for name, digest in sorted(code.items()) if source_digest(name) != digest]
+    except GnnflowError as error:
+        return str(error)
+    return f"has another source of {', '.join(other)}, or none" if other else ""

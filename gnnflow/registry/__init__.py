@@ -5,6 +5,7 @@ registry/<name>/<version>/…             model.safetensors, model.json, config.
 registry/<name>/<version>/version.json  written last: the version exists when it does
 registry/<name>/aliases/<revision>.json the state of all aliases; a change is the next revision, written exclusively
 registry/<name>/aliases/newest.json     the last revision, so that a deleted one is noticed
+registry/<name>/approvers.json          the users who alone may promote, where the last publication named some
 registry/<name>/scores/<number>.json    which version scored which tables, with figures (`scores.py`)
 
 Read `versions.py` first, then `aliases.py`. `gnnflow.stages.publish` decides on promotion.
@@ -24,6 +25,7 @@ from gnnflow.registry.aliases import (
     read_aliases,
     rollback,
 )
+from gnnflow.registry.approvers import keep_approvers, read_approvers
 from gnnflow.registry.rows import list_tables, version_row
 from gnnflow.registry.scores import ScoreRecord, find_score, find_scoring, last_score, read_scores
 from gnnflow.registry.signature import Signature, misfits, other_columns, signature_of
@@ -41,6 +43,7 @@ __all__ = [
     "find_scoring",
     "find_version",
     "git_revision",
+    "keep_approvers",
     "last_score",
     "list_models",
     "list_tables",
@@ -50,6 +53,7 @@ __all__ = [
     "promote",
     "published_versions",
     "read_aliases",
+    "read_approvers",
     "read_scores",
     "read_version",
     "register",

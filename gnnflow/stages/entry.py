@@ -46,4 +46,4 @@ def cluster_of(run: ResolvedRun, *, say: Callable[[str], None]) -> Cluster:
     if isinstance(chosen, OwnCluster):
         cluster_class(chosen.kind)
     note = "" if chosen == run.config.cluster else _NO_WORKERS
-    return Cluster(chosen, workspace=run.config.workspace, say=say, note=note)
+    return Cluster(chosen, workspace=run.config.workspace, say=say, note=note, code=run.code)

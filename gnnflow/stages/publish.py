@@ -5,8 +5,8 @@ judged on today's graph. If the champion cannot read that (other features, more 
 compared, and `publish.incomparable` decides: `keep` by default, since a model without a comparison is not known to be
 better. A model of earlier tables than the champion's (`publish.date`) is not compared, since the targets that judge it
 are as old. A version that a person rolled back is never promoted here again. With `publish.approval` a version that
-would be promoted waits as the candidate, and a person promotes it. The stage leaves no artifact: the registry is its
-output, and running it twice changes nothing.
+would be promoted waits as the candidate, and a person promotes it, one of `publish.approvers` where some are named. The
+stage leaves no artifact: the registry is its output, and running it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ def is_quick(context: StageContext) -> bool:
     champion = registry.read_aliases(config.workspace, name).champion
     if champion is None or not exists(context.run.record):
         return False
+    if registry.read_approvers(config.workspace, name) != config.publish.approvers:
+        return False
     try:
         return same_run(registry.read_version(config.workspace, name, champion).run, context.run.uri)
     except StorageError:
@@ -104,6 +106,7 @@ def _publish(context: StageContext, begin: float) -> PublishResult:
     _check_certificate(context)
     revision = registry.git_revision(context.config_uri) or os.environ.get("GNNFLOW_REVISION") or None
     version = registry.register(config.workspace, run, name=name, revision=revision)
+    registry.keep_approvers(config.workspace, name, config.publish.approvers)
     verdict, aliases = _decide(context, version)
     mlflow_run = _mirror(context, version)
     return PublishResult(

@@ -88,6 +88,7 @@ def within(folder: str) -> Iterator[None]:
 def _filesystem_of(uri: str) -> Resolved:
     if "::" in uri and "://" not in uri:  # a file's name, which fsspec would read as a chain
         return Resolved(LocalFileSystem(use_listings_cache=False), absolute(uri))
+    _refuse_other_account(uri)
     try:
         # no cached listings: in a long-lived worker they would hide new files and keep old sizes
         return Resolved(*url_to_fs(uri, use_listings_cache=False, **options_of(uri)))
@@ -97,6 +98,25 @@ def _filesystem_of(uri: str) -> Resolved:
             where=uri,
             fix="Use a path or an installed fsspec scheme (s3 needs 'gnnflow[s3]').",
         ) from error
+
+
+def _refuse_other_account(uri: str) -> None:
+    """Raise StorageError for a URL that names another place, such as an account of Azure, than its credentials do."""
+    options = options_of(uri)
+    if not options:
+        return
+    first = uri.partition("::")[0]
+    try:
+        library = fsspec.get_filesystem_class(first.partition("://")[0])
+        named = library._get_kwargs_from_urls(first)  # noqa: SLF001 - fsspec says it in no other way
+    except (ValueError, ImportError):
+        return  # said where it is opened
+    for key in sorted(key for key in named.keys() & options.keys() if named[key] != options[key]):
+        raise StorageError(
+            mask_credentials(f"this URL is of {key} {named[key]}, and the credentials are of {options[key]}"),
+            where=uri,
+            fix="Use credentials of that account, or correct the URL.",
+        )
 
 
 def join(uri: str, *parts: str) -> str:

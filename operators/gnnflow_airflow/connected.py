@@ -48,13 +48,13 @@ def access_in_use(storage_conn_id: str | None, endpoint: DaskEndpoint) -> Access
     return held(name_of(storage)) if storage else None
 
 
-def access_to(storage_conn_id: str | None, endpoint: DaskEndpoint) -> Access | None:
+def access_to(storage_conn_id: str | None, endpoint: DaskEndpoint | None) -> Access | None:
     """Return the access to the storage that the connections give, if they name one."""
     storage = storage_id(storage_conn_id, endpoint)
     return _access(storage) if storage else None
 
 
-async def find_access(storage_conn_id: str | None, endpoint: DaskEndpoint) -> Access | None:
+async def find_access(storage_conn_id: str | None, endpoint: DaskEndpoint | None) -> Access | None:
     """Return the access to the storage, from inside an event loop."""
     return await asyncio.to_thread(access_to, storage_conn_id, endpoint)
 

@@ -88,7 +88,8 @@ class RetrainedModel:
         """The approval, if the file or the config leaves the decision to a person."""
         if isinstance(self.file.approval, Approval):
             return self.file.approval
-        return Approval() if self.config.publish.approval else None
+        publish = self.config.publish
+        return Approval(users=publish.approvers) if publish.approval else None
 
     def values(self, read: Callable[[str], str]) -> dict[str, Any]:
         """Return the values of the config as the model changes them, before variables and dates are filled in."""
@@ -132,4 +133,6 @@ def _values(file: ModelFile, source: str, read: Callable[[str], str]) -> dict[st
     changed = {**file.params, **{f"guards.{key}": value for key, value in file.guards.items()}}
     if file.approval:
         changed["publish.approval"] = True
+    if isinstance(file.approval, Approval):
+        changed["publish.approvers"] = list(file.approval.users)
     return dict(apply_overrides(own, [f"{key}={json.dumps(value)}" for key, value in changed.items()]))

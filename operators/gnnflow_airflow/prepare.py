@@ -70,7 +70,10 @@ class PrepareOperator(BaseOperator):
         """Return the tables that were checked and the config that was written; None before that."""
         from gnnflow_airflow.lineage import lineage_of_config
 
-        return lineage_of_config(self.kept) if self.kept else None
+        if not self.kept:
+            return None
+        with connected(self.dask_conn_id, self.storage_conn_id):
+            return lineage_of_config(self.kept)
 
     def _prepare(self, context: Context) -> str:
         from gnnflow.graph.errors import GnnflowError

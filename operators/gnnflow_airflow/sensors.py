@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
+import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -11,8 +14,9 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from gnnflow_airflow.connected import connected, find_access
 from gnnflow_airflow.data_date import typed_moment
-from gnnflow_airflow.deferring import defers, least_seconds
+from gnnflow_airflow.deferring import TOO_LONG, deadline_of, defers, least_seconds
 from gnnflow_airflow.reasons import keep_reason
 from gnnflow_airflow.service import as_service
 
@@ -21,13 +25,16 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from gnnflow.storage.access import Access
+
 
 class ModelVersionSensor(BaseSensorOperator):  # type: ignore[misc,unused-ignore] # Any where Airflow is not installed
     """Wait until a version of a model has an alias, and return the version with the URIs of its run.
 
     name: of the model. alias: `champion`, the version in service, or `candidate`. since: only a version that got the
     alias at this time or later, such as "{{ data_interval_start }}"; without it the one that has the alias now. A
-    rollback gives an alias too. workspace: by default GNNFLOW_WORKSPACE. deferrable: left out as `deferring.py` says.
+    rollback gives an alias too. workspace: by default the one of the Dask connection, then GNNFLOW_WORKSPACE.
+    dask_conn_id, storage_conn_id: as of the stages. deferrable: left out as `deferring.py` says.
     """
 
     template_fields: Sequence[str] = ("name", "alias", "since", "workspace")
@@ -40,10 +47,14 @@ class ModelVersionSensor(BaseSensorOperator):  # type: ignore[misc,unused-ignore
         alias: str = "champion",
         since: str | datetime | None = None,
         workspace: str | None = None,
+        dask_conn_id: str | None = None,
+        storage_conn_id: str | None = None,
         deferrable: bool | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
+        self.dask_conn_id = dask_conn_id
+        self.storage_conn_id = storage_conn_id
         self.name = name
         self.alias = alias
         self.since = since
@@ -52,7 +63,7 @@ class ModelVersionSensor(BaseSensorOperator):  # type: ignore[misc,unused-ignore
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Return whether there is such a version, and the version."""
-        with keep_reason(context):
+        with keep_reason(context), self._connected():
             found = self._find()
         return PokeReturnValue(is_done=found is not None, xcom_value=found)
 
@@ -62,8 +73,16 @@ class ModelVersionSensor(BaseSensorOperator):  # type: ignore[misc,unused-ignore
             return dict(super().execute(context))
         found = self.poke(context)
         if not found:
+            with self._connected():
+                asked = self._asked()
             self.defer(
-                trigger=ModelVersionTrigger(**self._asked(), seconds=self.poke_interval),
+                trigger=ModelVersionTrigger(
+                    **asked,
+                    seconds=self.poke_interval,
+                    deadline=deadline_of(self, context),
+                    dask_conn_id=self.dask_conn_id,
+                    storage_conn_id=self.storage_conn_id,
+                ),
                 method_name="execute_complete",
                 timeout=timedelta(seconds=self.timeout),
             )
@@ -75,6 +94,9 @@ class ModelVersionSensor(BaseSensorOperator):  # type: ignore[misc,unused-ignore
             if "error" in event:
                 raise AirflowException(event["error"])
         return event
+
+    def _connected(self) -> contextlib.AbstractContextManager[None]:
+        return connected(self.dask_conn_id, self.storage_conn_id)
 
     def _find(self) -> dict[str, Any] | None:
         from gnnflow.graph.errors import GnnflowError, StorageError
@@ -97,29 +119,76 @@ class ModelVersionSensor(BaseSensorOperator):  # type: ignore[misc,unused-ignore
 
 
 class ModelVersionTrigger(BaseTrigger):  # type: ignore[misc,unused-ignore] # Any where Airflow is not installed
-    """Fires once, with the version that the sensor waits for or an error. seconds: between two looks."""
+    """Fires once, with the version that the sensor waits for or an error.
 
-    def __init__(self, *, workspace: str, name: str, alias: str, since: str, seconds: float) -> None:
+    seconds: between two looks. deadline: in seconds since the epoch. dask_conn_id, storage_conn_id: of the sensor; they
+    are read for each look, since keys of a role expire.
+    """
+
+    def __init__(
+        self,
+        *,
+        workspace: str,
+        name: str,
+        alias: str,
+        since: str,
+        seconds: float,
+        deadline: float | None = None,
+        dask_conn_id: str | None = None,
+        storage_conn_id: str | None = None,
+    ) -> None:
         super().__init__()
         self.asked = {"workspace": workspace, "name": name, "alias": alias, "since": since}
         self.seconds = seconds
+        self.deadline = deadline
+        self.dask_conn_id = dask_conn_id
+        self.storage_conn_id = storage_conn_id
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class and the arguments of this trigger."""
-        return "gnnflow_airflow.sensors.ModelVersionTrigger", {**self.asked, "seconds": self.seconds}
+        return "gnnflow_airflow.sensors.ModelVersionTrigger", {
+            **self.asked,
+            "seconds": self.seconds,
+            "deadline": self.deadline,
+            "dask_conn_id": self.dask_conn_id,
+            "storage_conn_id": self.storage_conn_id,
+        }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield the version."""
         from gnnflow.graph.errors import GnnflowError
 
-        found, wait = None, max(least_seconds(), self.seconds)  # the task has just looked
+        begin = time.monotonic()
         try:
-            while found is None:
-                await asyncio.sleep(wait)
-                found, wait = await asyncio.to_thread(find_version, **self.asked), self.seconds
+            found = await self._wait()
         except GnnflowError as error:
             found = {"error": str(error)}
+        await asyncio.sleep(least_seconds() - (time.monotonic() - begin))
         yield TriggerEvent(found)
+
+    async def _wait(self) -> dict[str, Any]:
+        """Return the version, or an error once the deadline has passed."""
+        deadline = math.inf if self.deadline is None else self.deadline
+        while (left := deadline - time.time()) > 0:
+            await asyncio.sleep(min(self.seconds, left))  # the task has just looked
+            if (found := await self._look()) is not None:
+                return found
+        return {"error": TOO_LONG}
+
+    async def _look(self) -> dict[str, Any] | None:
+        from gnnflow_airflow.hook import DaskHook
+
+        endpoint = await DaskHook(self.dask_conn_id).aget_conn() if self.dask_conn_id else None
+        access = await find_access(self.storage_conn_id, endpoint)
+        return await asyncio.to_thread(_find_with, access, self.asked)
+
+
+def _find_with(access: Access | None, asked: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what `find_version` finds, with an access that other triggers of this process do not see."""
+    from gnnflow.storage.access import using_here
+
+    with using_here(access) if access else contextlib.nullcontext():
+        return find_version(**asked)
 
 
 def find_version(*, workspace: str, name: str, alias: str, since: str) -> dict[str, Any] | None:

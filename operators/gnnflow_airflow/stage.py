@@ -8,7 +8,8 @@ longer one is left to a trigger, which waits without a worker slot. A retry find
 the same, waits for that submission instead of a second one.
 
 A submission may be lost with its scheduler. Its finished work is in the workspace, so the stage is submitted again, a
-few times, and resumes there; after that the task fails, and its retry also resumes.
+few times, and resumes there; after that the task fails, and its retry also resumes. All of these are one attempt, whose
+`execution_timeout` goes on.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferralTimeout
 
 from gnnflow.remote.task_log import SECONDS_BETWEEN
 from gnnflow_airflow.asset_events import tell_outlets
 from gnnflow_airflow.attempts import attempt
 from gnnflow_airflow.connected import access_in_use, connected
-from gnnflow_airflow.deferring import defers
+from gnnflow_airflow.deferring import TOO_LONG, deadline_of, defers, latest_event
 from gnnflow_airflow.links import DashboardLink, PredictionsLink, ReportLink
 from gnnflow_airflow.metrics import count_done
 from gnnflow_airflow.service import as_service
@@ -62,8 +63,8 @@ class StageOperator(BaseOperator):
     storage_conn_id: an AWS, Google Cloud or Azure connection whose credentials open the URLs of its kind; by default
     the one that the Dask connection names, if any. deferrable: left out as `deferring.py` says. defer_seconds: how long
     the task itself waits for the stage before it defers. poll_seconds: time between progress lines. Assets in `outlets`
-    get an event for each new result. Fails without a retry if that cannot help (a bad config or table). Skips itself if
-    the config's strategy has no such stage.
+    get an event for each result that is another than their latest. Fails without a retry if that cannot help (a bad
+    config or table). Skips itself if the config's strategy has no such stage.
     """
 
     stage: ClassVar[str]
@@ -118,6 +119,15 @@ class StageOperator(BaseOperator):
         if (outcome := self._find_done(config)) is not None:
             return self._done(context, outcome)
         return self._on_cluster(context, config, endpoint, losses=0)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Continue after the trigger; if its time is over and no triggerer saw that, stop the submission and fail."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            with attempt(context, self):
+                self._stop_submission(context)
+                raise AirflowException(f"{TOO_LONG}, and no triggerer was there to see that") from None
 
     def execute_complete(
         self, context: Context, event: dict[str, Any], losses: int = 0, marker: str = ""
@@ -240,15 +250,19 @@ class StageOperator(BaseOperator):
 
     def _on_cluster(self, context: Context, config: Config, endpoint: DaskEndpoint, *, losses: int) -> dict[str, Any]:
         """Submit the stage and wait for it, here and then in the trigger."""
-        begin, submission = time.time(), self._submission(context, config, endpoint)
+        deadline = deadline_of(self, context)
+        if deadline is not None and time.time() >= deadline:
+            raise AirflowException(TOO_LONG)
+        submission = self._submission(context, config, endpoint)
         if self._killed:
             raise AirflowException(_STOPPED)
-        event = self._watch_here(submission, endpoint)
+        event = self._watch_here(submission, endpoint, deadline)
         if event["kind"] == "unfinished":
             self.defer(
-                trigger=self._trigger(submission, endpoint, begin),
+                trigger=self._trigger(submission, endpoint, deadline),
                 method_name="execute_complete",
                 kwargs={"losses": losses, "marker": submission.marker},
+                timeout=latest_event(deadline),
             )
         return self._complete(context, event, losses, submission.marker)
 
@@ -293,10 +307,16 @@ class StageOperator(BaseOperator):
             self.log.warning("workers are not asked for the workspace, which cannot be written from here: %s", error)
             return ""
 
-    def _trigger(self, submission: Submission, endpoint: DaskEndpoint, begin: float) -> StageTrigger:
+    def _stop_submission(self, context: Context) -> None:
+        """Stop what this attempt has on the cluster."""
+        store, endpoint = context.get("task_state_store"), self._endpoint(self._read_config())
+        if store is not None and endpoint is not None and isinstance(name := store.get(_STATE_KEY), str):
+            self._watched = (name, endpoint)
+            self.on_kill()
+
+    def _trigger(self, submission: Submission, endpoint: DaskEndpoint, deadline: float | None) -> StageTrigger:
         from gnnflow_airflow.trigger import StageTrigger
 
-        limit = self.execution_timeout
         return StageTrigger(
             submission=submission.name,
             stage=submission.stage,
@@ -306,14 +326,17 @@ class StageOperator(BaseOperator):
             address=self.cluster_address or ("" if self.dask_conn_id else endpoint.address),
             dask_conn_id=None if self.cluster_address else self.dask_conn_id,
             seconds=self.poll_seconds,
-            deadline=begin + limit.total_seconds() if limit else None,
+            deadline=deadline,
         )
 
-    def _watch_here(self, submission: Submission, endpoint: DaskEndpoint) -> dict[str, Any]:
+    def _watch_here(self, submission: Submission, endpoint: DaskEndpoint, deadline: float | None) -> dict[str, Any]:
         """Submit the stage unless the cluster has it and return its last event, or that it has not ended yet."""
         from gnnflow_airflow import submissions
 
-        patience = self.defer_seconds if self.deferrable else math.inf
+        patience = math.inf
+        if self.deferrable:  # else Airflow's own clock ends this process
+            left = math.inf if deadline is None else max(deadline - time.time(), 0)
+            patience = min(self.defer_seconds, left)
 
         async def watch() -> dict[str, Any]:
             async with submissions.connect(endpoint.address, endpoint.security) as client:
@@ -357,7 +380,7 @@ class StageOperator(BaseOperator):
         self._link(context, ReportLink.xcom_key, self.outcome.get("report", ""))
         self._link(context, PredictionsLink.xcom_key, self.outcome.get("predictions", ""))
         # assets carry the URIs and counts to the DAGs that wait for them
-        extra = {key: self.outcome[key] for key in _EXTRA if key in self.outcome}
+        extra = {"stage": self.stage, **{key: self.outcome[key] for key in _EXTRA if key in self.outcome}}
         self.outlets: list[Any] = tell_outlets(context, self.outlets, extra)
         return self.outcome
 

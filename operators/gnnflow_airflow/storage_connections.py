@@ -50,15 +50,20 @@ def _aws(connection: Connection) -> dict[str, Any]:
     }
     known = {"region_name", "endpoint_url", "verify", "service_config", "aws_session_token"}
     keys = {"key": connection.login, "secret": connection.password, "token": extra.get("aws_session_token")}
-    if left := set(extra) - known:
-        keys = _aws_keys(connection, left)
+    asked = {key for key in extra if key in _AWS_KEYS or key.startswith("assume_role_with_")}
+    if left := set(extra) - known - asked:
+        fix = f"Remove it; these are read: {', '.join(sorted(known | _AWS_KEYS))}."
+        raise _unknown(connection, left, "which is not read here", fix=fix)
+    if asked:
+        keys = _aws_keys(connection, asked)
     return {**keys, "client_kwargs": {key: value for key, value in client.items() if value is not None}}
 
 
-def _aws_keys(connection: Connection, left: set[str]) -> dict[str, Any]:
+def _aws_keys(connection: Connection, asked: set[str]) -> dict[str, Any]:
     """Return the keys that Amazon's hook finds: of a role, a profile or a file."""
     if find_spec("airflow.providers") is None or find_spec("airflow.providers.amazon") is None:
-        raise _unknown(connection, left, fix="Install apache-airflow-providers-amazon where tasks run, or remove it.")
+        fix = "Install apache-airflow-providers-amazon where tasks run, or remove it."
+        raise _unknown(connection, asked, "which its provider's hook reads", fix=fix)
     from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
 
     found = AwsGenericHook(aws_conn_id=connection.conn_id).get_credentials()
@@ -102,14 +107,26 @@ def _extra(connection: Connection) -> dict[str, Any]:
     return {key.removeprefix(prefix): value for key, value in held if value not in (None, "", {})}
 
 
-def _unknown(connection: Connection, keys: set[str], *, fix: str) -> ConfigError:
+def _unknown(
+    connection: Connection, keys: set[str], why: str = "which cannot be used without its provider's hook", *, fix: str
+) -> ConfigError:
     return ConfigError(
-        f"sets {', '.join(sorted(keys))}, which cannot be used without its provider's hook",
+        f"sets {', '.join(sorted(keys))}, {why}",
         where=f"connection {connection.conn_id}",
         fix=fix,
     )
 
 
+_AWS_KEYS = {
+    "assume_role_kwargs",
+    "assume_role_method",
+    "aws_access_key_id",
+    "aws_secret_access_key",
+    "profile_name",
+    "role_arn",
+    "session_kwargs",
+}
+"""Keys that say whose keys Amazon's hook gets; with `assume_role_with_...` all that it gets them by."""
 _S3, _GS, _AZ = ("s3", "s3a"), ("gs", "gcs"), ("az", "abfs", "abfss", "adl", "wasb", "wasbs")
 _KINDS: Mapping[str, tuple[tuple[str, ...], Callable[[Connection], dict[str, Any]]]] = {
     "aws": (_S3, _aws),

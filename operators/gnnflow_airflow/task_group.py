@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow.sdk import TaskGroup, XComArg
 
 from gnnflow.config.stages import every_stage, run_chain, with_publication
-from gnnflow.graph.errors import GnnflowError
+from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow_airflow.build import default_args, pipeline_tasks
 from gnnflow_airflow.local_copies import text_near
 from gnnflow_airflow.prepare import PrepareOperator
@@ -30,9 +30,9 @@ class GnnflowTaskGroup(TaskGroup):  # type: ignore[misc,unused-ignore] # Any whe
     """Tasks that check a config and run its stages, from tables to predictions.
 
     config, overrides, workspace: as for every operator; templates too, and a config may be an XCom. publish: also check
-    the guards after ingest, publish the model, and score with the one in service. stages: names of other stages to run.
-    outlets: assets of the predictions. options: of the group (`tooltip`), and of its tasks (`pool`, `owner`,
-    `deferrable`, `dask_conn_id`).
+    the guards after ingest, publish the model, and score with the one in service. stages: names of all stages to
+    run, instead. outlets: assets of the predictions. options: of the group (`tooltip`), and of its tasks (`pool`,
+    `owner`, `deferrable`, `dask_conn_id`).
 
     The tasks are the stages of the config as it is when the DAG is parsed. If a template or an XCom may decide them,
     each stage of any strategy has a task, and one that the run does not have is skipped. Retries, time limit and Dask
@@ -56,6 +56,12 @@ class GnnflowTaskGroup(TaskGroup):  # type: ignore[misc,unused-ignore] # Any whe
         of_tasks = {name: value for name, value in options.items() if name not in _OF_GROUPS}
         super().__init__(group_id=group_id, default_args=default_args or {}, **of_group)
         self.default_args: dict[str, Any] = {**_missing(self.dag.default_args), **self.default_args}
+        if stages and publish:
+            raise ConfigError(
+                "publish adds stages to those of the config, and `stages` names all that run",
+                where="publish",
+                fix="Name guards, publish and score among the stages, or leave `stages` out.",
+            )
         chosen = stages or _stages_of(config, overrides, workspace=workspace, publish=publish)
         place = {"dag": self.dag, "task_group": self}
         self.prepare = PrepareOperator(

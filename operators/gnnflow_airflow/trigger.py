@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from gnnflow_airflow.deferring import least_seconds
+from gnnflow_airflow.deferring import TOO_LONG, least_seconds
 from gnnflow_airflow.scheduler_watch import watch_scheduler
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class StageTrigger(BaseTrigger):
             event = await asyncio.wait_for(self._watch(), timeout=left)
         except TimeoutError:
             await self.on_kill()
-            event = {"kind": "failed", "error": "ran past its execution_timeout", "hopeless": False}
+            event = {"kind": "failed", "error": TOO_LONG, "hopeless": False}
         finally:
             airflow.cancel()
         await asyncio.sleep(least_seconds() - (time.monotonic() - begin))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tests.conftest import REPOSITORY
@@ -54,6 +55,10 @@ class Quiet:
 
     map_index = -1
     try_number, max_tries = 1, 0
+
+    def __init__(self, *, seconds=0.0):
+        """Have begun some seconds ago."""
+        self.start_date = datetime.now(UTC) - timedelta(seconds=seconds)
 
     def xcom_pull(self, **_):
         """Know nothing."""

@@ -22,9 +22,10 @@ from distributed import Client
 from gnnflow.graph.errors import ConfigError
 from gnnflow.storage import access
 from gnnflow.storage.filesystem import join, list_names
-from gnnflow_airflow import hook
+from gnnflow_airflow import hook, storage_connections
 from gnnflow_airflow.connected import connected
 from gnnflow_airflow.hook import DaskHook
+from gnnflow_airflow.prepare import PrepareOperator
 from gnnflow_airflow.provider import get_provider_info
 from gnnflow_airflow.reading import read_config
 from gnnflow_airflow.stages import IngestOperator
@@ -177,10 +178,17 @@ def test_connections_in_the_words_of_storage_libraries(values, scheme, options):
     [
         ({"conn_type": "http"}, "type 'http', not of an object store"),
         ({"conn_type": "aws", "extra": '{"role_arn": "r"}'}, "sets role_arn.*Install apache-airflow-providers-amazon"),
+        (
+            {"conn_type": "aws", "extra": '{"role_arn": "r", "regoin_name": "eu"}'},
+            "sets regoin_name, which is not read here. Remove it; these are read: .* region_name",
+        ),
         ({"conn_type": "google_cloud_platform", "extra": '{"key_secret_name": "k"}'}, "sets key_secret_name"),
     ],
 )
-def test_what_a_connection_cannot_do_is_said(values, message):
+def test_what_a_connection_cannot_do_is_said(values, message, monkeypatch):
+    """A key that nobody knows is said with the provider too, whose hook drops it."""
+    if "not read here" in message:
+        monkeypatch.setattr(storage_connections, "_aws_keys", lambda *_: {})
     with pytest.raises(ConfigError, match=message):
         access_of(Connection(conn_id="c", **values))
 
@@ -264,6 +272,17 @@ def test_a_stage_reaches_tables_and_workspace_with_the_connection_here_and_in_it
 
 
 @pytest.mark.s3
+def test_lineage_of_the_first_task_reads_its_tables_with_the_connection(stored):
+    """Airflow asks for lineage after the task's own work, when nothing opens the storage any more."""
+    pytest.importorskip("airflow.providers.openlineage")
+    prepare = PrepareOperator(task_id="prepare", config=stored.file, storage_conn_id="store")
+    prepare.execute({"ti": Quiet()})
+    told = prepare.get_openlineage_facets_on_complete(None)
+    assert [each.name for each in told.inputs] == ["nodes.parquet", "edges.parquet"]
+    assert told.inputs[1].inputFacets["dataQualityMetrics"].rowCount == 400
+
+
+@pytest.mark.s3
 def test_workers_of_a_shared_cluster_have_the_credentials_for_the_stage_and_no_longer(stored, tmp_path, monkeypatch):
     with foreign_cluster(tmp_path) as cluster:
         cluster.start_scheduler()
@@ -332,8 +351,6 @@ def test_a_storage_connection_of_another_kind_fails_without_a_retry(monkeypatch)
 
 def test_neither_form_nor_overrides_start_a_cluster_by_its_class(tmp_path, monkeypatch):
     monkeypatch.setenv("GNNFLOW_MODULES", "distributed")
-    from gnnflow_airflow.prepare import PrepareOperator
-
     write_graph(tmp_path)
     values = graph_config(tmp_path).model_dump(mode="json")
     own = {"kind": "distributed:LocalCluster", "options": {"n_workers": 0}}

@@ -213,6 +213,19 @@ def test_runs_that_are_not_of_one_experiment_are_not_compared(edited, kinds, aft
         execute(told, *after, "compare")
 
 
+def test_runs_that_were_all_prepared_again_after_an_edit_are_compared(tmp_path, edited):
+    """As where a person mends the file of a killed experiment and clears its run, which keeps tasks of the old file."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    told = {("001-kind-gcn.run", "return_value"): {"run": str(tmp_path / "runs/runs/small/gone")}}
+    edited("gcn", "sage")
+    execute(told, "prepare.001-kind-gcn", "prepare.002-kind-sage")
+    edited("gcn", "gin")
+    execute(told, "prepare.001-kind-gcn", "prepare.002-kind-gin")
+    with pytest.raises(AirflowFailException, match=r"runs/small/gone: this run is not complete"):
+        execute(told, "compare")
+
+
 def test_a_broken_file_is_its_own_import_error(tmp_path, monkeypatch, airflow_db):
     from airflow.dag_processing.dagbag import DagBag
     from airflow.dag_processing.processor import _serialize_dags

@@ -461,6 +461,22 @@ def test_an_editor_promotes_and_rolls_back_and_the_history_has_the_name(sign_in,
     assert [tuple(each) for each in logged] == [("gnnflow_promote", "eve"), ("gnnflow_rollback", "eve")]
 
 
+def test_an_editor_whom_the_model_does_not_name_may_not_promote_it(sign_in, folder):
+    workspace = f"{folder}/runs"
+    registry.promote(workspace, "small", 1)
+    registry.keep_approvers(workspace, "small", ["ada"])
+    try:
+        for name, code in (("eve", 403), ("ada", 303)):
+            client = sign_in("USER", name)
+            form = {"token": token_of(get(client, "fraud/registry")), "seen": "1", "version": "1"}
+            answer = client.post("/gnnflow/fraud/registry/small/promote", data=form)
+            assert answer.status_code == code
+            if code == 403:
+                assert "You are eve, and only ada may promote small" in answer.text
+    finally:
+        registry.keep_approvers(workspace, "small", [])
+
+
 def test_a_viewer_moves_no_model_nor_does_a_form_that_is_not_ours(sign_in, folder):
     workspace, before = f"{folder}/runs", registry.read_aliases(f"{folder}/runs", "small")
     editor = token_of(get(sign_in("USER", "eve"), "fraud/registry"))

@@ -6,6 +6,8 @@ The examples of docs/own-dags.md run it once, with a version that is there alrea
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -13,13 +15,15 @@ import pytest
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from gnnflow import registry
 from gnnflow.stages import pipeline
+from gnnflow.storage import access
 from gnnflow_airflow.sensors import ModelVersionSensor, ModelVersionTrigger
 from gnnflow_airflow.stages import IngestOperator
 from tests.airflow.running import TRAIN, Quiet, sync
+from tests.s3 import local_bucket
 from tests.small_graphs import graph_config, write_graph
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
@@ -47,6 +51,23 @@ def published(workspace, name):
 def poke(workspace, **options):
     found = ModelVersionSensor(workspace=workspace, **WAIT, **options).poke({"ti": Quiet()})
     return found.xcom_value if found else None
+
+
+def fired(trigger):
+    """Return the only event of a trigger."""
+
+    async def events():
+        return [event.payload async for event in trigger.run()]
+
+    (event,) = asyncio.run(events())
+    return event
+
+
+def deferred_by(sensor, **instance):
+    """Return the trigger that a sensor leaves its wait to, made of what Airflow stores of it."""
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor.execute({"ti": Quiet(**instance)})
+    return ModelVersionTrigger(**deferred.value.trigger.serialize()[1])
 
 
 def test_a_version_is_found_by_its_alias_and_the_time_of_its_move(workspace):
@@ -108,14 +129,47 @@ def test_a_deferred_task_goes_on_when_the_version_is_in_service(workspace, airfl
 def test_a_trigger_fires_an_error_too(workspace):
     asked = {"workspace": workspace, "name": "small", "alias": "latest", "since": "", "seconds": 0.1}
     trigger = ModelVersionTrigger(**asked)
-    assert trigger.serialize() == ("gnnflow_airflow.sensors.ModelVersionTrigger", asked)
-
-    async def fired():
-        return [event.payload async for event in trigger.run()]
-
-    (event,) = asyncio.run(fired())
+    path, stored = trigger.serialize()
+    assert path == "gnnflow_airflow.sensors.ModelVersionTrigger"
+    assert stored == {**asked, "deadline": None, "dask_conn_id": None, "storage_conn_id": None}
+    event = fired(trigger)
     with pytest.raises(AirflowException, match="'latest' is not an alias"):
         ModelVersionSensor(workspace=workspace, **WAIT).execute_complete({"ti": Quiet()}, event)
+
+
+def test_the_wait_in_a_trigger_ends_with_the_execution_timeout_of_the_attempt(workspace):
+    options = {"since": "2999-01-01", "alias": "candidate", "execution_timeout": timedelta(minutes=1)}
+    sensor = ModelVersionSensor(workspace=workspace, **WAIT, **options)
+    event = fired(deferred_by(sensor, seconds=59.5))
+    with pytest.raises(AirflowException, match="ran past its execution_timeout"):
+        sensor.execute_complete({"ti": Quiet()}, event)
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("through", ["the storage connection", "the Dask connection"])
+def test_versions_on_a_store_are_found_with_the_connections_here_and_in_a_trigger(workspace, monkeypatch, through):
+    import s3fs
+
+    with local_bucket() as bucket:
+        endpoint = os.environ["AWS_ENDPOINT_URL"]
+        s3fs.S3FileSystem().put(f"{workspace}/registry", f"{bucket}/runs/registry", recursive=True)
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            monkeypatch.delenv(name)
+        store = {"conn_type": "aws", "login": "id", "password": "pw", "extra": {"endpoint_url": endpoint}}
+        monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(store))
+        extra = {"workspace": f"{bucket}/runs", "storage_conn_id": "store"}
+        monkeypatch.setenv("AIRFLOW_CONN_IT", json.dumps({"conn_type": "dask", "host": "there", "extra": extra}))
+        named = {
+            "the storage connection": {"workspace": f"{bucket}/runs", "storage_conn_id": "store"},
+            "the Dask connection": {"dask_conn_id": "it"},
+        }[through]
+        sensor = ModelVersionSensor(**WAIT, **named, alias="candidate", poke_interval=0.1)
+        assert sensor.execute({"ti": Quiet()})["version"] == 1
+        sensor.alias = "champion"
+        trigger = deferred_by(sensor)
+        trigger.asked["alias"] = "candidate"
+        assert fired(trigger)["version"] == 1
+        assert access.options_of(f"{bucket}/runs") == {}
 
 
 @pytest.mark.parametrize(("option", "expected"), [(None, True), ("False", False), ("True", True)])

@@ -7,6 +7,8 @@ import contextlib
 import os
 import signal
 import threading
+import time
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -224,6 +226,44 @@ def test_a_long_stage_has_begun_when_its_task_defers_and_the_trigger_waits_for_t
         assert kinds == ["waiting", "submitted", "left", "waiting", "finished", "left"]
         assert kinds_on(cluster, handover.topic_of(running[0])) == ["taken over", "handed over", "taken over"]
     assert task.execute_complete({"ti": Quiet(), "outlet_events": {}}, event, **deferred.value.kwargs)["rows_out"]
+
+
+def test_the_time_of_an_attempt_goes_on_over_its_deferrals_and_losses(tmp_path, task_of, monkeypatch):
+    """Airflow itself counts each process of an attempt anew, and nothing between them."""
+    from airflow.sdk.exceptions import TaskDeferred
+
+    monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "1")
+    with one_worker(tmp_path) as cluster:
+        task = task_of(cluster, epochs=10_000, defer_seconds=600, execution_timeout=timedelta(hours=1))
+        context = {"ti": Quiet(seconds=3595), "outlet_events": {}, "task_state_store": Store()}
+        begin = time.time()
+        with pytest.raises(TaskDeferred) as deferred:
+            task.execute(context)
+        assert time.time() - begin < 60  # and not 600 s of the task's own patience
+        _, stored = deferred.value.trigger.serialize()
+        assert stored["deadline"] == pytest.approx(begin + 5, abs=1)
+        assert deferred.value.timeout >= timedelta(seconds=60)  # the trigger is first
+        event = asyncio.run(anext(StageTrigger(**stored).run())).payload
+        assert running_on(cluster) == []
+        with pytest.raises(AirflowException, match="ran past its execution_timeout"):
+            task.execute_complete(context, event, **deferred.value.kwargs)
+        with pytest.raises(AirflowException, match="ran past its execution_timeout"):
+            task.execute_complete(context, dict(submissions.LOST), **deferred.value.kwargs)
+        assert running_on(cluster) == []
+
+
+def test_where_no_triggerer_sees_that_the_time_is_over_airflow_does_and_the_cluster_is_freed(tmp_path, task_of):
+    from airflow.sdk.exceptions import TaskDeferred
+
+    with one_worker(tmp_path) as cluster:
+        task = task_of(cluster, epochs=10_000, defer_seconds=1, execution_timeout=timedelta(hours=1))
+        context = {"ti": Quiet(), "outlet_events": {}, "task_state_store": Store()}
+        with pytest.raises(TaskDeferred):
+            task.execute(context)
+        assert running_on(cluster) != []
+        with pytest.raises(AirflowException, match="ran past its execution_timeout, and no triggerer"):
+            task.resume_execution("__fail__", {"error": "Trigger timeout"}, context)
+        assert running_on(cluster) == []
 
 
 def test_a_driver_that_nobody_takes_over_stops_and_whoever_comes_later_submits_it_again(tmp_path, task_of, monkeypatch):

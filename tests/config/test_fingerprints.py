@@ -76,7 +76,7 @@ def changed(*overrides: str, base: tuple[str, ...] = ()) -> set[str]:
         ("guards.psi=null", set()),
         ("graph.max_bad_rows=0.5", set()),
         ("guards.rows=2", set()),
-        ("publish={name: other, metric: loss, incomparable: promote, approval: true}", set()),
+        ("publish={name: other, metric: loss, incomparable: promote, approval: true, approvers: [ada]}", set()),
     ],
 )
 def test_a_key_changes_only_the_stages_whose_result_it_decides(override, stages):

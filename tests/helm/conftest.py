@@ -40,7 +40,12 @@ EVERYTHING_ON = {
     "allowed": {"modules": ["mine.layers"], "variables": ["TEAM_*"], "urls": ["s3://tables/"]},
     "ownFiles": {
         "configMap": "my-configs",
-        "git": {"repository": "https://example.com/graphs", "folder": "src", "existingSecret": "git-token"},
+        "git": {
+            "repository": "https://example.com/graphs",
+            "revision": "v1",
+            "folder": "src",
+            "existingSecret": "git-token",
+        },
     },
     "tls": {"existingSecret": "dask-certificates"},
     "environment": {"GNNFLOW_RETRIES": "5"},

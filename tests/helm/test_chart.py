@@ -287,6 +287,30 @@ def test_notes_say_what_to_do_next(rendered_sets):
     assert "port-forward service/gnnflow-api-server" in rendered_sets["laptop"].notes
 
 
+@pytest.mark.parametrize(
+    ("files", "lost"),
+    [
+        (("laptop",), ""),
+        (("laptop", "own-files"), ""),
+        (("eks", "tls", "own-files"), ""),
+        (("laptop", "tls"), "the volume claim gnnflow-workspace"),
+        (("tls", "laptop"), "the Secret gnnflow-dask-tls"),
+    ],
+)
+def test_a_volume_that_airflow_lost_to_another_file_of_values_is_said(render, files, lost):
+    found = re.findall(r"Airflow's pods do not mount (.*?)\. Helm does not merge lists", render(merged(*files)).notes)
+    assert found == ([lost] if lost else [])
+
+
+@pytest.mark.parametrize("revision", ["", "HEAD"])
+def test_a_revision_that_moves_is_refused(render, revision):
+    git = {"repository": "https://example.com/graphs"}
+    with pytest.raises(Exception, match=r"ownFiles\.git\.revision names no tag or commit"):
+        render({"ownFiles": {"git": {**git, "revision": revision}}})
+    assert "If that is a branch, it moves" in render({"ownFiles": {"git": {**git, "revision": "main"}}}).notes
+    assert "If that is a branch" not in render({"ownFiles": {"git": {**git, "revision": "0" * 40}}}).notes
+
+
 def test_pods_serve_others_and_allow_what_the_values_say(render):
     closed = render({}).one("ConfigMap", "gnnflow-environment")["data"]
     assert (closed["GNNFLOW_SERVICE"], closed["GNNFLOW_MODULES"]) == ("1", "")

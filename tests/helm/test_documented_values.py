@@ -125,7 +125,7 @@ _READERS = {"networkPolicy.readers": {"any": {"podLabels": {"app": "any"}}}}
 BELOW: dict[str, dict[str, Any]] = {
     "workspace.kind": {"workspace.bucket.uri": "s3://some/runs"},
     "workspace.bucket": {"workspace.kind": "bucket", "workspace.bucket.uri": "s3://some/runs"},
-    "ownFiles.git": {"ownFiles.git.repository": "https://example.com/first"},
+    "ownFiles.git": {"ownFiles.git.repository": "https://example.com/first", "ownFiles.git.revision": "v1"},
     "workers.replicas": {"workers.autoscaling.enabled": False},
     "workers.autoscaling.keda": {**_READERS, "workers.autoscaling.keda.enabled": True},
     "ingress": {**_READERS, "ingress.enabled": True, "ingress.host": "dask.example.com"},

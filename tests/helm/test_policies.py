@@ -20,7 +20,10 @@ PODS = {
     "worker": (HERE, {**OURS, "app.kubernetes.io/component": "dask-worker"}),
     "gpu worker": (HERE, {**OURS, "app.kubernetes.io/component": "dask-gpu-worker"}),
     "test": (HERE, {**OURS, "app.kubernetes.io/component": "test"}),
-    "airflow": (HERE, {"tier": "airflow", "release": "gnnflow", "component": "triggerer"}),
+    **{
+        f"airflow's {component}": (HERE, {"tier": "airflow", "release": "gnnflow", "component": component})
+        for component in ("scheduler", "worker", "triggerer", "api-server", "dag-processor", "statsd", "pgbouncer")
+    },
     "other airflow": (HERE, {"tier": "airflow", "release": "other", "component": "triggerer"}),
     "notebook": ({"team": "research"}, {"app": "notebook"}),
     "prometheus": ({"team": "operators"}, {"app": "prometheus"}),
@@ -92,7 +95,7 @@ def test_only_needed_ports_are_open_between_pods(rendered_sets):
     policies = rendered_sets["everything on"].of_kind("NetworkPolicy")
     expected = {
         ("test", "scheduler"): {8786},
-        ("airflow", "scheduler"): {8786, 8787},
+        **{(f"airflow's {each}", "scheduler"): {8786, 8787} for each in ("scheduler", "worker", "triggerer")},
         ("notebook", "scheduler"): {8786, 8787},
         ("prometheus", "scheduler"): {8787},
     }

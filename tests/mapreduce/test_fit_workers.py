@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import re
 import signal
@@ -128,6 +129,33 @@ def test_only_fit_workers_get_tasks_and_another_tenant_is_left_alone(tmp_path, m
         ]
     )
     assert f"{before['fit']}: does not see the workspace (StorageError: {workspace}/none" in unseen
+
+
+@pytest.mark.distributed
+def test_a_worker_with_another_source_of_the_users_code_gets_no_task(tmp_path):
+    """As a branch gives it, which moved between the starts of two workers: their results had one fingerprint."""
+    from distributed import Client
+
+    for name, text in (("same", "A = 1\n"), ("moved", "A = 2\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "own_code_of_a_test.py").write_text(text)
+    digest = hashlib.sha256(b"A = 1\n").hexdigest()
+    said = []
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+        for name in ("same", "moved"):
+            cluster.start_worker(name, modules=os.pathsep.join((str(REPOSITORY), str(tmp_path / name))))
+        cluster.start_worker("without")
+        keys = {"address": cluster.address, "start_seconds": 20}
+        with Client(cluster.address, timeout=60) as client:
+            client.wait_for_workers(3, timeout=60)
+            there = addresses(client)
+            code = {"own_code_of_a_test:A": digest}
+            with Cluster(AddressCluster(**keys), say=said.append, code=code) as ours:
+                assert list(ours.scheduler().client.sync(ours.fit_workers().look)) == [there["same"]]
+    (line,) = said
+    for name in ("moved", "without"):
+        assert f"{there[name]}: has another source of own_code_of_a_test:A, or none" in line
 
 
 def preflight_torch():

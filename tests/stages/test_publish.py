@@ -176,6 +176,20 @@ def test_a_version_that_needs_approval_waits_until_a_person_promotes_it(graph: P
     assert not worse.awaits_approval
 
 
+def test_who_may_promote_is_as_the_last_publication_said(graph: Path) -> None:
+    """Also where that publication had nothing else to do: its run is in service already."""
+    workspace = str(graph / "runs")
+    named = config_of(graph, publish={"approval": True, "approvers": ["ada", "bob"]})
+    published(named)
+    assert registry.read_approvers(workspace, "small") == ("ada", "bob")
+    registry.promote(workspace, "small", 1)
+    assert publish.is_quick(StageContext.of(named))
+    unnamed = config_of(graph, publish={"approval": True})
+    assert not publish.is_quick(StageContext.of(unnamed))
+    published(unnamed)
+    assert registry.read_approvers(workspace, "small") == ()
+
+
 def test_a_model_of_earlier_tables_replaces_none_of_later_ones(graph: Path) -> None:
     published(config_of(graph, BAD, publish={"date": "2026-03-05"}))
     older = published(config_of(graph, publish={"date": "2026-03-01T06:00"}))

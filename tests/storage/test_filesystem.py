@@ -10,13 +10,16 @@ import uuid
 import zipfile
 from typing import TYPE_CHECKING
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.mapreduce.exchange import Emit, read_exchange, write_exchange
 from gnnflow.stages import pipeline
+from gnnflow.storage import filesystem
 from gnnflow.storage.columns import from_matrix, from_ragged, id_keys, to_matrix, to_numpy, to_ragged
 from gnnflow.storage.filesystem import exists, join, list_names, read_bytes, read_json, resolve, size_of, stamp
 from gnnflow.storage.tables import read_table, write_table
@@ -76,6 +79,22 @@ def test_two_colons_without_a_scheme_are_a_file_s_own(tmp_path: Path, monkeypatc
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("inner", "zipped")
     assert read_bytes(f"zip://inner::{tmp_path}/a.zip") == b"zipped"
+
+
+def test_credentials_of_another_account_than_the_one_of_the_url_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fsspec itself would call the library with two values of one argument, a TypeError."""
+
+    class OfAzure(MemoryFileSystem):
+        @staticmethod
+        def _get_kwargs_from_urls(path: str) -> dict[str, str]:
+            return {"account_name": path.partition("://")[2].partition(".")[0]}
+
+    fsspec.register_implementation("accounts", OfAzure)
+    options = {"account_name": "ours", "account_key": "planted"}
+    monkeypatch.setattr(filesystem, "options_of", lambda _: options)
+    assert resolve("accounts://ours.dfs.core.windows.net/tables/x").fs.storage_options["account_name"] == "ours"
+    with pytest.raises(StorageError, match="is of account_name theirs, and the credentials are of ours"):
+        resolve("accounts://theirs.dfs.core.windows.net/tables/x")
 
 
 def test_a_path_that_is_not_utf8_is_refused_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

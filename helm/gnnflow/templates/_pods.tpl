@@ -122,6 +122,9 @@ envFrom:
 {{- define "gnnflow.initContainers" -}}
 {{- with .Values.ownFiles.git }}
 {{- if .repository }}
+{{- if or (empty .revision) (eq .revision "HEAD") }}
+{{- fail "ownFiles.git.revision names no tag or commit: HEAD and branches move, so pods that start later would have other code." }}
+{{- end }}
 initContainers:
   - name: own-git
     image: {{ .image }}

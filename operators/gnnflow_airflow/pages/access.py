@@ -6,8 +6,10 @@ is not enough to move a model: a browser also sends it with forms of other pages
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any
 
+from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.tokens import get_signing_key
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import Depends, Form, HTTPException, Request, status
@@ -47,6 +49,16 @@ def editable(request: Request, user: GetUserDep, place: str, token: Annotated[st
     if signed != [str(user.get_id()), found.name]:
         raise HTTPException(status.HTTP_403_FORBIDDEN, "This form is another user's: load the page anew")
     return found
+
+
+def refuse_unnamed(user: Any, model: str, approvers: Collection[str]) -> None:
+    """Refuse a user whom a model does not name among its approvers, as its task `approve` does."""
+    if approvers and not get_auth_manager().is_authorized_hitl_task(assigned_users=set(approvers), user=user):
+        raise HTTPException(
+            status.HTTP_403_FORBIDDEN,
+            f"You are {user.get_id()}, and only {', '.join(sorted(approvers))} may promote {model}: "
+            "approval.users in its file names no one else",
+        )
 
 
 def sign_form(user: Any, place: Place) -> str:

@@ -36,7 +36,7 @@ from gnnflow.graph.secrets import mask_secrets
 from gnnflow.storage.filesystem import within
 from gnnflow.storage.run_folder import PREDICTIONS, REPORT
 from gnnflow_airflow.pages import contents, models
-from gnnflow_airflow.pages.access import EDIT, READ, Editable, Readable, allows, sign_form
+from gnnflow_airflow.pages.access import EDIT, READ, Editable, Readable, allows, refuse_unnamed, sign_form
 from gnnflow_airflow.pages.contents import COMPARISON, AbsentError
 from gnnflow_airflow.pages.views import draw_curves, seal, seal_download, show
 from gnnflow_airflow.places import Place, list_places
@@ -187,6 +187,7 @@ def promote(
 ) -> Response:
     """Put a version in service. seen: the moves that the page showed, after which the champion may not have moved."""
     models.read_model(place, model)
+    refuse_unnamed(user, model, registry.read_approvers(place.uri, model))
     registry.promote(place.uri, model, version, reason=f"promoted in Airflow by {user.get_name()}", seen=seen)
     return _back(request, place)
 
