@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from gnnflow.config import AddressCluster, ClusterConfig
     from gnnflow.mapreduce.schedulers import Scheduler
+    from gnnflow.storage.access import Access
 
 Result = TypeVar("Result")
 
@@ -33,8 +34,8 @@ _CONNECT_SECONDS = 15
 class Cluster:
     """A scheduler that starts lazily and stops with its `with` block.
 
-    workspace: fit workers of a running cluster see it; empty where that is not asked. say: hears what a person who
-    waits should know. note: said when the first task needs the cluster.
+    workspace: fit workers of a running cluster see it; empty where that is not asked. access: to the storage, which
+    they get. say: hears what a person who waits should know. note: said when the first task needs the cluster.
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class Cluster:
         config: ClusterConfig,
         *,
         workspace: str = "",
+        access: Access | None = None,
         say: Callable[[str], None] = say_nothing,
         note: str = "",
     ) -> None:
         self.config = config
         self._workspace = workspace
+        self._access = access
         self._note = note
         self._say = say
         self._stack = ExitStack()
@@ -100,7 +103,8 @@ class Cluster:
                 else:
                     client = _join(self.config, self._stack)
                 marker = self._stack.enter_context(marked(self._workspace)) if self._workspace else ""
-                fit = FitWorkers(client, self.config, marker=marker, say=self._say)
+                fit = FitWorkers(client, self.config, marker=marker, say=self._say, access=self._access)
+                self._stack.callback(client.sync, fit.release)
                 self._scheduler = Dask(client, fit=fit, say=self._say)
         return self._scheduler
 

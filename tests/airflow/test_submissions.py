@@ -378,7 +378,8 @@ def test_who_waits_for_a_submission_says_so_where_the_one_before_was_killed(tmp_
                 await client.log_event(submission.name, {"kind": "waiting", "by": "process 1 on far"})
                 if left:
                     await client.log_event(submission.name, {"kind": "left"})
-                await submissions.submit(client, submission, workers=await client.scheduler.ncores())
+                fit = submissions.fit_workers(client, submission, say=said.append)
+                await submissions.submit(client, submission, workers=await fit.wait())
                 return await submissions.run(client, submission, say=said.append)
 
         assert asyncio.run(ask())["kind"] == "finished"
@@ -398,7 +399,8 @@ class Kept(dict):
 def test_what_an_attempt_left_on_the_cluster_is_not_waited_for_once_the_config_was_edited(tmp_path):
     async def begin(address, submission):
         async with submissions.connect(address) as client:
-            await submissions.submit(client, submission, workers=await client.scheduler.ncores())
+            fit = submissions.fit_workers(client, submission, say=print)
+            await submissions.submit(client, submission, workers=await fit.wait())
 
     with waiting_task(tmp_path) as (task, running):
         file = tmp_path / "config.yaml"

@@ -47,12 +47,15 @@ def test_access_is_taken_back_from_unfit_workers_too(monkeypatch):
     """An unfit worker was handed it to be asked whether it sees the workspace, and may have kept it."""
     handed, taken = [], []
 
-    async def find_problems(_, due, **__):
+    async def find_problems(_, due, *__, **___):
         handed.extend(due)
         return {each: ["does not answer"] for each in due}
 
     async def ncores():
         return {"tcp://one": 1, "tcp://two": 1}
+
+    async def run_on_scheduler(_):
+        return {"tcp://one": ("first", 1), "tcp://two": ("second", 1)}
 
     async def run(_, name, *, workers, on_error):
         taken.append((name, workers, on_error))
@@ -62,8 +65,9 @@ def test_access_is_taken_back_from_unfit_workers_too(monkeypatch):
 
     monkeypatch.setattr(fit_workers, "find_problems", find_problems)
     monkeypatch.setattr(fit_workers, "refuse_unfit_scheduler", fit)
-    client = SimpleNamespace(status="running", scheduler=SimpleNamespace(ncores=ncores), run=run)
-    access = Access("store", ("s3://bank/",), {})
+    scheduler = SimpleNamespace(ncores=ncores)
+    client = SimpleNamespace(status="running", scheduler=scheduler, run=run, run_on_scheduler=run_on_scheduler)
+    access = Access("store", {"s3://bank/": {"secret": "it"}})
     found = fit_workers.FitWorkers(client, AddressCluster(address="tcp://it"), marker="", say=print, access=access)
 
     async def ask():
@@ -157,7 +161,7 @@ def test_where_none_is_fit_the_run_ends_with_a_list(tmp_path, monkeypatch):
                 list(ours.run(process, range(4)))
             client = ours.scheduler().client
             monkeypatch.setattr(preflight.platform, "python_version", lambda: "2.7.18")
-            told = client.sync(preflight.find_problems, client, [workers["bare"]])[workers["bare"]]
+            told = client.sync(preflight.find_problems, client, [workers["bare"]], Access("a"))[workers["bare"]]
             assert [text.partition(" instead of ")[2] for text in told] == ["2.7"]
     message = str(refused.value)
     assert "0 of 2 workers can run gnnflow's tasks after 2 s, and 1 is asked for. Start workers with gnnflow" in message
