@@ -11,15 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
+import distributed
 import pytest
 
 from gnnflow.cluster import Cluster
 from gnnflow.config import AddressCluster
 from gnnflow.graph.errors import ClusterError
 from gnnflow.mapreduce import fit_workers, preflight
+from gnnflow.storage import access
 from gnnflow.storage.access import Access
 from tests.conftest import REPOSITORY
 from tests.mapreduce.foreign_cluster import another_torch, another_version, foreign_cluster
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.merge, pytest.mark.filterwarnings("default")]
 
@@ -31,6 +34,15 @@ def process(index):
 def process_slowly(index):
     time.sleep(0.5)
     return index, os.getpid()
+
+
+def open_slowly(index):
+    time.sleep(0.5)
+    return index, access.options_of("s3://bank/x").get("secret"), os.getpid()
+
+
+def held(name):
+    return access.held(name) is not None
 
 
 def addresses(client):
@@ -67,8 +79,8 @@ def test_access_is_taken_back_from_unfit_workers_too(monkeypatch):
     monkeypatch.setattr(fit_workers, "refuse_unfit_scheduler", fit)
     scheduler = SimpleNamespace(ncores=ncores)
     client = SimpleNamespace(status="running", scheduler=scheduler, run=run, run_on_scheduler=run_on_scheduler)
-    access = Access("store", {"s3://bank/": {"secret": "it"}})
-    found = fit_workers.FitWorkers(client, AddressCluster(address="tcp://it"), marker="", say=print, access=access)
+    store = Access("store", {"s3://bank/": {"secret": "it"}})
+    found = fit_workers.FitWorkers(client, AddressCluster(address="tcp://it"), marker="", say=print, access=store)
 
     async def ask():
         assert await found.look() == {}
@@ -202,6 +214,41 @@ def test_workers_that_join_get_tasks_also_of_those_that_were_lost(tmp_path, monk
     assert sorted(index for index, _ in found) == list(range(12))
     assert found[-1][1] == cluster.processes["third"].pid
     assert any("have left" in line or "has left" in line for line in said)
+
+
+@pytest.mark.distributed
+def test_a_process_that_is_new_at_a_known_address_begins_no_task_before_it_is_asked(tmp_path, monkeypatch):
+    """A fixed port, as in the chart: Dask takes the process that a nanny starts again for the one that was killed."""
+    from gnnflow.mapreduce import schedulers
+
+    monkeypatch.setattr(schedulers, "_LOOK_SECONDS", 2)
+    port = free_port()
+    worker = f"tcp://127.0.0.1:{port}"
+    bank = Access("store", {"s3://bank": {"secret": "of the run"}})
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+        cluster.start_worker("first", port=port)
+        with Cluster(AddressCluster(address=cluster.address, start_seconds=60), access=bank) as ours:
+            client = ours.scheduler().client
+            client.wait_for_workers(1, timeout=60)
+            results = ours.run(open_slowly, range(4))
+            found = [next(results)]
+            for name, modules in (("bare", None), ("again", REPOSITORY)):
+                for process in cluster.processes.values():
+                    if process is not cluster.processes["scheduler"]:
+                        process.kill()
+                        process.wait()
+                cluster.start_worker(name, port=port, modules=modules)
+                while name not in addresses(client) or not client.processing().get(worker):
+                    time.sleep(0.05)  # until Dask has sent it a task
+            found += results
+            assert client.run(held, bank.name) == {worker: True}
+        with distributed.Client(cluster.address, timeout=60) as other:
+            assert other.run(held, bank.name) == {worker: False}
+        assert "ModuleNotFoundError" not in cluster.log("bare")
+    assert sorted(index for index, *_ in found) == list(range(4))
+    assert {secret for _, secret, _ in found} == {"of the run"}
+    assert {pid for *_, pid in found} == {cluster.processes[name].pid for name in ("first", "again")}
 
 
 def test_nothing_but_one_module_submits_tasks():

@@ -29,11 +29,6 @@ class Store(MemoryFileSystem):
     cachable = True
 
 
-@pytest.fixture
-def store(monkeypatch):
-    monkeypatch.setitem(fsspec.registry.target, "store", Store)
-
-
 def keepers():
     """Return the filesystems in this process that hold the secret."""
     gc.collect()
@@ -86,7 +81,8 @@ def test_workers_of_this_machine_inherit_it_and_no_other_process_or_config():
 
 
 @pytest.mark.parametrize("use", [access.using, access.using_here])
-def test_no_filesystem_keeps_the_secret_once_it_is_given_back(store, use):
+def test_no_filesystem_keeps_the_secret_once_it_is_given_back(use):
+    fsspec.register_implementation("store", Store, clobber=True)
     with use(STORE):
         assert not exists("store://bucket/x")
         assert keepers()
