@@ -119,7 +119,7 @@ def using_here(access: Access) -> Iterator[None]:
 
 
 def note_opened(fs: AbstractFileSystem) -> None:
-    """Note the kind of a filesystem that was opened with an access, since its library keeps it and its options."""
+    """Note the kind of a filesystem that was opened with an access: its library keeps it for later."""
     _OPENED.add(type(fs))
 
 
