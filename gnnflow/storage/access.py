@@ -137,7 +137,7 @@ def options_of(uri: str) -> Mapping[str, Any]:
 
 
 def narrowed(name: str, content: Any, among: Collection[Access]) -> Access:
-    """Return an access for the buckets that the texts of some nested values name, and no others, with a new name."""
+    """Return an access for the buckets alone that the texts of some nested values name."""
     buckets = {"/".join(text.split("/", 3)[:3]) for text in _texts(content) if _options_among(among, text)}
     return Access(name, {bucket: _options_among(among, bucket) for bucket in sorted(buckets)})
 
