@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from gnnflow.config import AddressCluster, ClusterConfig
     from gnnflow.mapreduce.schedulers import Scheduler
+    from gnnflow.storage.access import Access
 
 Result = TypeVar("Result")
 
@@ -33,8 +34,9 @@ _CONNECT_SECONDS = 15
 class Cluster:
     """A scheduler that starts lazily and stops with its `with` block.
 
-    workspace: fit workers of a running cluster see it; empty where that is not asked. say: hears what a person who
-    waits should know. note: said when the first task needs the cluster. code: as of `FitWorkers`.
+    workspace: fit workers of a running cluster see it; empty where that is not asked. access: to the storage, which
+    they get. say: hears what a person who waits should know. note: said when the first task needs the cluster. code: as
+    of `FitWorkers`.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Cluster:
         config: ClusterConfig,
         *,
         workspace: str = "",
+        access: Access | None = None,
         say: Callable[[str], None] = say_nothing,
         note: str = "",
         code: Mapping[str, str] | None = None,
@@ -49,6 +52,7 @@ class Cluster:
         self._code = code or {}
         self.config = config
         self._workspace = workspace
+        self._access = access
         self._note = note
         self._say = say
         self._stack = ExitStack()
@@ -102,7 +106,10 @@ class Cluster:
                 else:
                     client = _join(self.config, self._stack)
                 marker = self._stack.enter_context(marked(self._workspace)) if self._workspace else ""
-                fit = FitWorkers(client, self.config, marker=marker, say=self._say, code=self._code)
+                fit = FitWorkers(
+                    client, self.config, marker=marker, say=self._say, access=self._access, code=self._code
+                )
+                self._stack.callback(client.sync, fit.release)
                 self._scheduler = Dask(client, fit=fit, say=self._say)
         return self._scheduler
 

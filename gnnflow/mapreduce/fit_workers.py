@@ -11,7 +11,7 @@ import re
 import time
 import uuid
 from collections.abc import Mapping
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -20,21 +20,20 @@ import gnnflow
 from gnnflow.config import AddressCluster, OwnCluster
 from gnnflow.graph.errors import ClusterError, GnnflowError, listed
 from gnnflow.mapreduce.preflight import find_other_code, find_problems, refuse_unfit_scheduler
+from gnnflow.mapreduce.submitting import PREFIX
 from gnnflow.progress import never
-from gnnflow.storage.access import release
+from gnnflow.storage.access import Access, release
 from gnnflow.storage.filesystem import join, list_names
 from gnnflow.storage.writing import remove_file, write_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from distributed import Client
 
-    from gnnflow.storage.access import Access
-
-
 _LOOK_SECONDS = 1.0
 _AGAIN_SECONDS = 5.0, 300.0  # until an unfit worker is asked again: while too few are fit, and otherwise
+_KEEP_SECONDS = 5.0
 _RELEASE_SECONDS = 10.0
 _LISTED = 20
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -44,19 +43,21 @@ _KEPT_SECONDS = 7 * 24 * 3600  # longer than a stage runs, whose new workers rea
 
 @dataclass(frozen=True)
 class _Told:
-    """Problems of a worker, none if it is fit, and when it told them."""
+    """Problems of a worker's process, none if it is fit, and when it told them."""
 
+    process: str
     problems: tuple[str, ...]
     at: float
 
 
 class FitWorkers:
-    """The fit workers of a cluster. Each is asked once, an unfit one again after some time.
+    """The fit workers of a cluster. Each process is asked once, an unfit one again after some time.
 
     asked: how many there must be, what they offer, and how long they are waited for. marker: a file of the workspace,
     which a fit worker can read; empty where that is not asked. say: hears of unfit workers and of fit ones that left,
-    once each. access: to the storage, which fit workers get until `release`. code: hashes of the user's own code, whose
-    source is the same on a fit worker, so that no two do tasks of one fingerprint by different code.
+    once each. access: to the storage, which processes of fit workers hold until `release`; one that opens nothing by
+    default. Tasks that name it begin nowhere else. code: hashes of the user's own code, whose source is the same on a
+    fit worker, so that no two do tasks of one fingerprint by different code.
     """
 
     def __init__(
@@ -73,13 +74,13 @@ class FitWorkers:
         self.client = client
         self.asked = asked
         self._marker = marker
+        self.access = access or Access(f"{PREFIX}{uuid.uuid4().hex}")
         self._say = say
-        self._access = access
         self._told: dict[str, _Told] = {}
-        self._holders: set[str] = set()  # workers that may hold the access: unfit ones were handed it to be asked
+        self._holders: set[str] = set()
         self._is_scheduler_fit = False
 
-    async def look(self, count: int = 1) -> dict[str, int]:
+    async def look(self, count: int = 1, *, quietly: bool = False) -> dict[str, int]:
         """Return the fit workers that are there, with their threads. count: with fewer, unfit ones are asked sooner.
 
         Raises ClusterError where the scheduler is unfit or does not answer.
@@ -87,25 +88,28 @@ class FitWorkers:
         if not self._is_scheduler_fit:
             await refuse_unfit_scheduler(self.client)
             self._is_scheduler_fit = True
-        scheduler: Any = self.client.scheduler
-        there: dict[str, int] = await scheduler.ncores()
-        if gone := sorted(each for each, told in self._told.items() if each not in there and not told.problems):
+        found_there: Any = await self.client.run_on_scheduler(_processes)
+        processes: dict[str, str] = {each: process for each, (process, _) in found_there.items()}
+        there: dict[str, int] = {each: threads for each, (_, threads) in found_there.items()}
+        left = {each: told for each, told in self._told.items() if processes.get(each) != told.process}
+        if (gone := sorted(each for each, told in left.items() if not told.problems)) and not quietly:
             many = "worker has" if len(gone) == 1 else "workers have"
             self._say(f"{len(gone)} Dask {many} left ({listed(gone)}): what they had not finished runs again on others")
-        self._told = {worker: told for worker, told in self._told.items() if worker in there}
+        self._told = {each: told for each, told in self._told.items() if each not in left}
         short, long = _AGAIN_SECONDS
         seconds, now = short if len(self._fit(there)) < count else long, time.monotonic()
         due = [each for each in sorted(there) if each not in self._told or self._is_due(each, now - seconds)]
         if due:
             self._holders.update(due)
             found = await find_problems(
-                self.client, due, resource=self.asked.resource, marker=self._marker, access=self._access
+                self.client, due, self.access, resource=self.asked.resource, marker=self._marker
             )
             if self._code:
                 found |= await self._other_code([each for each in due if not found[each]])
             new = [each for each in due if found[each] and found[each] != self._problems(each)]
-            self._told.update({each: _Told(problems, time.monotonic()) for each, problems in found.items()})
-            if new:
+            now = time.monotonic()
+            self._told.update({each: _Told(processes[each], problems, now) for each, problems in found.items()})
+            if new and not quietly:
                 self._say(f"these workers get no task:{self.unfit_lines(new)}")
         return self._fit(there)
 
@@ -132,15 +136,37 @@ class FitWorkers:
             waited += _LOOK_SECONDS  # by its looks, since a clock counts the time in which this process was paused
         return fit
 
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Look at once and every few seconds in the block, so that new processes hold the access soon.
+
+        It says nothing: the work itself looks for others, and tells of them.
+        """
+
+        async def look_on() -> None:
+            while True:
+                with suppress(OSError, ClusterError):  # whoever waits for the work hears of a lost scheduler
+                    await self.look(quietly=True)
+                await asyncio.sleep(_KEEP_SECONDS)
+
+        looking = asyncio.create_task(look_on())
+        try:
+            yield
+        finally:
+            looking.cancel()
+
     async def release(self) -> None:
-        """Take the access to the storage back from all workers that were handed it and are still there."""
-        if self._access is None or not self._holders or self.client.status != "running":
+        """Take the access back from all workers that may hold it and are still there."""
+        # one that was found unfit may have admitted itself when nobody waited for its answer any more
+        holders = {each for each in self._holders if self.access.opens or not self._problems(each)}
+        if not holders or self.client.status != "running":
             return
         scheduler: Any = self.client.scheduler
         with suppress(OSError):  # a TimeoutError too
             there: dict[str, int] = await asyncio.wait_for(scheduler.ncores(), timeout=_RELEASE_SECONDS)
-            holders = sorted(self._holders & there.keys())
-            asked: Any = self.client.run(release, self._access.name, workers=holders, on_error="ignore")
+            asked: Any = self.client.run(
+                release, self.access.name, workers=sorted(holders & there.keys()), on_error="ignore"
+            )
             await asyncio.wait_for(asked, timeout=_RELEASE_SECONDS)
 
     def unfit_lines(self, workers: list[str] | None = None) -> str:
@@ -173,6 +199,11 @@ class FitWorkers:
             fix=f"Start workers with gnnflow {gnnflow.__version__} and its dependencies, as here, that see the "
             f"workspace.{self.unfit_text()}",
         )
+
+
+def _processes(dask_scheduler: Any = None) -> dict[str, tuple[str, int]]:
+    """On the scheduler: return each worker's process and threads. An address outlives a process, an id does not."""
+    return {address: (each.server_id, each.nthreads) for address, each in dask_scheduler.workers.items()}
 
 
 def asked_of(content: Mapping[str, Any], address: str, also: Mapping[str, Any] = _NOTHING) -> AddressCluster:

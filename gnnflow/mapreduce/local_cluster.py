@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from gnnflow.graph.errors import ClusterError
+from gnnflow.storage.access import inherited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -74,6 +75,7 @@ def start_workers(config: LocalCluster, stack: ExitStack, *, say: Callable[[str]
     # nannies set the environment of their workers in this process
     stack.callback(restore_environment, dict(os.environ))
     stack.enter_context(dask.config.set(_LOCAL_SETTINGS))
+    stack.enter_context(inherited())  # nannies start lost workers again from the environment of this process
     for _ in range(1, _STARTS):
         try:
             return _start(config, stack, say)

@@ -2,8 +2,8 @@
 
 A worker that cannot unpickle a task closes its connection to the scheduler, and all work on it is lost. So the first
 question, for the Python version, is Dask's, which sends no code, and the second is a function that is sent by value and
-names no gnnflow module. Only a worker that has passed both is asked the third, whether it sees the workspace, and gets
-tasks.
+names no gnnflow module. Only a worker that has passed both is asked the third, whether it sees the workspace. If it
+does, it is admitted: it holds the run's access from then on, and tasks of the run begin there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import gnnflow
 from gnnflow.graph.errors import ClusterError, GnnflowError
-from gnnflow.storage.access import hold, release
+from gnnflow.storage.access import hold, using_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -52,10 +52,11 @@ def question() -> Callable[..., str]:
 
     Its module is `__main__`, whose functions are sent by value, not by name.
     """
-    return _by_value(_installed)
+    return by_value(_installed)
 
 
-def _by_value(function: Any) -> Callable[..., Any]:
+def by_value(function: Any) -> Callable[..., Any]:
+    """Return a function as one that is sent by value; its globals are gone, so it imports what it needs."""
     made = types.FunctionType(function.__code__, {"__name__": "__main__"}, "gnnflow_preflight")
     made.__defaults__ = function.__defaults__
     return made
@@ -88,16 +89,15 @@ async def refuse_unfit_scheduler(client: Client) -> None:
 async def find_problems(
     client: Client,
     workers: Collection[str],
+    access: Access,
     *,
     resource: str | None = None,
     marker: str = "",
-    access: Access | None = None,
 ) -> dict[str, tuple[str, ...]]:
-    """Return what keeps each worker from running gnnflow's tasks; nothing for a fit one.
+    """Return what keeps each worker from running gnnflow's tasks; nothing for a fit one, which holds the access now.
 
     resource: what Dask calls so, and a fit worker offers. marker: a file of the workspace, which a fit worker can read;
-    empty where that is not asked. access: to the storage, which a worker that has all packages is handed first. Each
-    worker is asked by itself, so one that hangs tells nothing of the others.
+    empty where that is not asked. Each worker is asked by itself, so one that hangs tells nothing of the others.
     """
     scheduler: Any = client.scheduler
     offered: dict[str, Any] = (await scheduler.identity(n_workers=-1))["workers"] if resource else {}
@@ -107,14 +107,14 @@ async def find_problems(
             return (f"does not offer the resource {resource}",)
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                return tuple(await _problems(client, worker, marker, access))
+                return tuple(await _problems(client, worker, access, marker))
         except TimeoutError:
             return (f"did not answer within {_ANSWER_SECONDS:.0f} s",)
 
     return dict(zip(workers, await asyncio.gather(*map(ask, workers)), strict=True))
 
 
-async def _problems(client: Client, worker: str, marker: str, access: Access | None) -> list[str]:
+async def _problems(client: Client, worker: str, access: Access, marker: str) -> list[str]:
     scheduler: Any = client.scheduler
     versions = await scheduler.broadcast(msg={"op": "versions", "packages": []}, workers=[worker], on_error="ignore")
     if worker not in versions:
@@ -124,17 +124,12 @@ async def _problems(client: Client, worker: str, marker: str, access: Access | N
     told: Any = await _run(client, worker, question(), _VERSIONED, _IMPORTED, _RELEASED)
     if told is None:
         return [_NO_REPORT]
-    found = _misfits(json.loads(told))
-    if found:
+    if found := _misfits(json.loads(told)):
         return found
-    if access is not None:
-        await _run(client, worker, hold, access)
-    unseen: Any = await _run(client, worker, _by_value(_look_at), marker) if marker else ""
-    if unseen == "":
-        return []
-    if access is not None:
-        await _run(client, worker, release, access.name)
-    return [f"does not see the workspace ({unseen or _NO_REPORT})"]
+    unseen: Any = await _run(client, worker, admit, access, marker)
+    if unseen is None:
+        return [_NO_REPORT]
+    return [f"does not see the workspace ({unseen})"] if unseen else []
 
 
 async def _run(client: Client, worker: str, function: Callable[..., Any], *given: Any) -> Any:
@@ -143,16 +138,22 @@ async def _run(client: Client, worker: str, function: Callable[..., Any], *given
     return (await asked).get(worker)
 
 
-async def _look_at(uri: str) -> str:
-    """Return why a file cannot be read here; nothing where it can."""
-    import asyncio
+async def admit(access: Access, marker: str) -> str:
+    """On a worker: hold an access if a file can be read with it, and return nothing; else return why it cannot.
 
+    marker: the file, empty where none is to be read.
+    """
     from gnnflow.storage.filesystem import read_bytes
 
     try:
-        await asyncio.to_thread(read_bytes, uri)  # a network drive may hang, and this loop serves other tenants
+        # a later answer would come to nobody, and nobody would take the access back
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            with using_here(access):
+                if marker:  # in a thread, since a network drive may hang, and this loop serves other tenants
+                    await asyncio.to_thread(read_bytes, marker)
     except Exception as error:  # noqa: BLE001 - whatever it is, the worker cannot use the workspace
         return f"{type(error).__name__}: {error}"
+    hold(access)
     return ""
 
 

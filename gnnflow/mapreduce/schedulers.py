@@ -138,7 +138,8 @@ class Dask:
                 self._take_back(fit, left, running, losses)
             room = len(left) if fit is None else _AHEAD * sum(fit.values())
             if batch := [left.popleft() for _ in range(min(room - len(running), len(left)))]:
-                futures = submit_all(self.client, function, batch, workers=fit)
+                access = "" if self._fit is None else self._fit.access.name
+                futures = submit_all(self.client, function, batch, workers=fit, access=access)
                 sent = (_Sent(index, frozenset(fit or ())) for index in batch)
                 running.update(zip(futures, sent, strict=True))
             if not running:

@@ -102,15 +102,16 @@ def artifact_of(stage: str, config: Config) -> str:
 def drive(stage: str, content: Mapping[str, Any], name: str, asked: Mapping[str, Any]) -> None:
     """Run a stage from inside a Dask task and report under a submission's name.
 
-    content: the config as values. asked: keys of its section `cluster` that the submitter sets. Access to the storage
-    that this worker was handed under the submission's name goes on to all fit workers, until the stage has ended.
+    content: the config as values. asked: keys of its section `cluster` that the submitter sets. The access to the
+    storage that this worker holds under the submission's name is handed on to all fit workers, as a part of it, until
+    the stage has ended.
     """
     from distributed import get_worker, worker_client
 
     from gnnflow.mapreduce.fit_workers import FitWorkers, asked_of, marked
     from gnnflow.mapreduce.schedulers import Dask
     from gnnflow.stages.base import resolve_here
-    from gnnflow.storage.access import held
+    from gnnflow.storage.access import part_of
 
     worker = get_worker()
     key = worker.get_current_task()
@@ -130,7 +131,9 @@ def drive(stage: str, content: Mapping[str, Any], name: str, asked: Mapping[str,
         with worker_client() as client, marked(run.config.workspace) as marker:
             handover = Handover(lambda: [event for _, event in client.get_events(topic_of(name))])
             cluster = asked_of(content, worker.scheduler.address, asked)
-            fit = FitWorkers(client, cluster, marker=marker, say=log.message, access=held(name), code=run.code)
+            fit = FitWorkers(
+                client, cluster, marker=marker, say=log.message, access=part_of(name), code=run.code
+            )
             try:
                 report("finished", **_run(stage, run, Watched(Dask(client, fit=fit, say=log.message), log), log))
             finally:

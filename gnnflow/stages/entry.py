@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.cluster import Cluster
 from gnnflow.config import OwnCluster
 from gnnflow.mapreduce.own_cluster import cluster_class
+from gnnflow.mapreduce.submitting import PREFIX
 from gnnflow.stages.check import check_stage
 from gnnflow.stages.resolve import cluster_for
 from gnnflow.stages.running import run_stage
+from gnnflow.storage.access import every_held, narrowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,4 +49,5 @@ def cluster_of(run: ResolvedRun, *, say: Callable[[str], None]) -> Cluster:
     if isinstance(chosen, OwnCluster):
         cluster_class(chosen.kind)
     note = "" if chosen == run.config.cluster else _NO_WORKERS
-    return Cluster(chosen, workspace=run.config.workspace, say=say, note=note, code=run.code)
+    access = narrowed(f"{PREFIX}run-{uuid.uuid4().hex}", run.config.model_dump(mode="json"), every_held())
+    return Cluster(chosen, workspace=run.config.workspace, access=access, say=say, note=note, code=run.code)

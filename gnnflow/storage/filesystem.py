@@ -24,7 +24,7 @@ from fsspec.utils import glob_translate
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.graph.secrets import find_secret
-from gnnflow.storage.access import mask_credentials, options_of
+from gnnflow.storage.access import mask_credentials, note_opened, options_of
 from gnnflow.storage.confinement import EmptyFileSystem, confined, is_closed
 from gnnflow.storage.refusals import located
 
@@ -91,13 +91,16 @@ def _filesystem_of(uri: str) -> Resolved:
     _refuse_other_account(uri)
     try:
         # no cached listings: in a long-lived worker they would hide new files and keep old sizes
-        return Resolved(*url_to_fs(uri, use_listings_cache=False, **options_of(uri)))
+        found = Resolved(*url_to_fs(uri, use_listings_cache=False, **(options := options_of(uri))))
     except (ValueError, ImportError) as error:
         raise StorageError(
             f"cannot open this location: {mask_credentials(str(error))}",
             where=uri,
             fix="Use a path or an installed fsspec scheme (s3 needs 'gnnflow[s3]').",
         ) from error
+    if options:
+        note_opened(found.fs)
+    return found
 
 
 def _refuse_other_account(uri: str) -> None:

@@ -19,7 +19,7 @@ _WORKSPACE = "GNNFLOW_WORKSPACE"
 
 @contextlib.contextmanager
 def connected(dask_conn_id: str | None = None, storage_conn_id: str | None = None) -> Iterator[None]:
-    """Use the connections in the block, in this process and those that it starts meanwhile.
+    """Use the connections in the block, in this process and the workers that it starts meanwhile.
 
     The storage connection's credentials open its kind of URLs (s3://, gs://, az://). Without one, it is the one that
     the Dask connection names; so is the workspace of configs that name none. Fails without a retry where the storage

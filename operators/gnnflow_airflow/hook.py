@@ -78,7 +78,7 @@ async def _look(endpoint: DaskEndpoint, whole: Access | None, *, marker: str) ->
 
     async with connect(endpoint.address, endpoint.security) as client:
         asked = asked_of({}, endpoint.address, endpoint.asked)
-        access = whole and narrowed(whole, new_name("test"), endpoint.workspace)
+        access = narrowed(new_name("test"), endpoint.workspace, [whole] if whole else [])
         workers = FitWorkers(client, asked, marker=marker, say=lambda _: None, access=access)
         try:
             fit, unfit = await workers.look(), workers.unfit_text()

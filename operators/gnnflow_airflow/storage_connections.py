@@ -36,7 +36,7 @@ def access_of(connection: Connection) -> Access:
         )
     schemes, options_of = _KINDS[kind]
     options = {key: value for key, value in options_of(connection).items() if value not in (None, "", {})}
-    return Access(name_of(connection.conn_id), tuple(f"{scheme}://" for scheme in schemes), options)
+    return Access(name_of(connection.conn_id), {f"{scheme}://": options for scheme in schemes})
 
 
 def _aws(connection: Connection) -> dict[str, Any]:

@@ -189,7 +189,8 @@ async def run(
         while True:
             event = await _begin(client, submission, fit, say=say, stopped=stopped, until=until)
             if event is None:
-                event = await watch(client, submission.name, say=say, seconds=seconds, stopped=stopped, until=until)
+                async with fit.kept():
+                    event = await watch(client, submission.name, say=say, seconds=seconds, stopped=stopped, until=until)
             if event is _STRANDED and (stranded := stranded + 1) > _STRANDINGS:
                 event = _WORKERS_DIED
             if event is not _STRANDED and event is not _ABANDONED:
@@ -240,20 +241,20 @@ async def _begin(
 
 
 def fit_workers(client: Client, submission: Submission, *, say: Callable[[str], None]) -> FitWorkers:
-    """Return the finder of workers that may run a submission."""
+    """Return the finder of workers that may run a submission; whoever waits for it hands out the same access."""
     scheduler: Any = client.scheduler
     asked = asked_of(submission.config, scheduler.address, submission.asked)
-    access = submission.access and narrowed(submission.access, submission.name, submission.config)
+    access = narrowed(submission.name, submission.config, [submission.access] if submission.access else [])
     return FitWorkers(client, asked, marker=submission.marker, say=say, access=access)
 
 
 async def submit(client: Client, submission: Submission, *, workers: Collection[str]) -> None:
-    """Start the stage's driver on one of some workers."""
+    """Start the stage's driver on one of some workers, in a process that holds the submission's access."""
     name = submission.name
     given = submission.stage, submission.config, name, dict(submission.asked)
     await client.log_event(name, {"kind": _SUBMITTED})
     await client.log_event(topic_of(name), {"kind": TAKEN_OVER})  # else an old handover would end this driver too
-    future = submit_task(client, drive, *given, key=name, workers=workers)
+    future = submit_task(client, drive, *given, key=name, workers=workers, access=name)
     with contextlib.suppress(KeyError):  # another triggerer, which assumed that this one is dead, was first
         await client.publish_dataset(future, name=name)
 

@@ -168,8 +168,7 @@ def test_the_workspace_is_the_default_of_configs_alone(tmp_path, monkeypatch):
 )
 def test_connections_in_the_words_of_storage_libraries(values, scheme, options):
     found = access_of(Connection(conn_id="c", **{**values, "extra": json.dumps(values.get("extra", {}))}))
-    assert found.options == options
-    assert scheme in found.places
+    assert found.opens[scheme] == options
     assert SECRET not in repr(found)
 
 
@@ -253,13 +252,15 @@ def test_the_connection_of_the_docs_is_read(monkeypatch):
 
 
 @pytest.mark.s3
-def test_a_stage_reaches_tables_and_workspace_with_the_connection_here_and_in_its_workers(stored, monkeypatch):
-    task = IngestOperator(
-        task_id="ingest",
-        config=stored.file,
-        storage_conn_id="store",
-        overrides=["cluster={kind: local, workers: 1}"],
-    )
+@pytest.mark.parametrize("kind", ["local", "distributed:LocalCluster"])
+def test_a_stage_reaches_tables_and_workspace_with_the_connection_here_and_in_its_workers(stored, monkeypatch, kind):
+    """Workers that a class starts inherit nothing: they are handed what the config names."""
+    options = {"n_workers": 0, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "host": "127.0.0.1"}
+    file, own = Path(stored.file), {"options": options} if ":" in kind else {}
+    values = yaml.safe_load(file.read_text())
+    file.write_text(yaml.safe_dump({**values, "cluster": {"kind": kind, "workers": 1, **own}}))
+    monkeypatch.setenv("GNNFLOW_MODULES", "distributed")
+    task = IngestOperator(task_id="ingest", config=stored.file, storage_conn_id="store")
     outcome = task.execute({"ti": Quiet(), "outlet_events": {}})
     assert outcome["artifact"].startswith(stored.workspace)
     assert access.VARIABLE not in os.environ
@@ -314,7 +315,7 @@ def test_workers_of_a_shared_cluster_have_the_credentials_for_the_stage_and_no_l
             held = client.run(access.options_of, stored.workspace, workers=good)
             assert list(held.values()) == [{}, {}]
         said = "".join(cluster.log(name) for name in ("scheduler", "bare", "good", "other"))
-    assert "Run out-of-band function 'hold'" in said  # so these are the logs of who was handed the credentials
+    assert "Run out-of-band function 'admit'" in said  # so these are the logs of who was handed the credentials
     assert SECRET not in said
     with connected(storage_conn_id="store"):
         assert not [each for each in texts_of(stored.workspace) if SECRET.encode() in each]

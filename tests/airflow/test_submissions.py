@@ -236,7 +236,8 @@ def test_who_waits_for_a_submission_says_so_where_the_one_before_was_killed(tmp_
                 await client.log_event(submission.name, {"kind": "waiting", "by": "process 1 on far"})
                 if left:
                     await client.log_event(submission.name, {"kind": "left"})
-                await submissions.submit(client, submission, workers=await client.scheduler.ncores())
+                fit = submissions.fit_workers(client, submission, say=said.append)
+                await submissions.submit(client, submission, workers=await fit.wait())
                 return await submissions.run(client, submission, say=said.append)
 
         assert asyncio.run(ask())["kind"] == "finished"

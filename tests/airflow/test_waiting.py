@@ -123,7 +123,8 @@ def test_a_task_that_waits_for_a_cluster_ends_at_its_timeout_and_frees_it(tmp_pa
 def test_what_an_attempt_left_on_the_cluster_is_not_waited_for_once_the_config_was_edited(tmp_path):
     async def begin(address, submission):
         async with submissions.connect(address) as client:
-            await submissions.submit(client, submission, workers=await client.scheduler.ncores())
+            fit = submissions.fit_workers(client, submission, say=print)
+            await submissions.submit(client, submission, workers=await fit.wait())
 
     with waiting_task(tmp_path) as (task, running):
         file = tmp_path / "config.yaml"

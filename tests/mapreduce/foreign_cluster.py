@@ -47,9 +47,12 @@ class ForeignCluster:
             time.sleep(0.1)
         raise TimeoutError(self.log("scheduler"))
 
-    def start_worker(self, name: str, *, modules: Path | str | None = REPOSITORY, resources: str = "") -> None:
-        """resources: as `dask worker --resources` takes them."""
+    def start_worker(
+        self, name: str, *, modules: Path | str | None = REPOSITORY, resources: str = "", port: int = 0
+    ) -> None:
+        """resources: as `dask worker --resources` takes them. port: of the worker, any by default."""
         offered = ("--resources", resources) if resources else ()
+        offered += ("--worker-port", str(port))
         options = ("--name", name, "--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1")
         self._start(name, "worker", modules, self.address, *options, *offered, "--local-directory", str(self.folder))
 

@@ -12,15 +12,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
+import distributed
 import pytest
 
 from gnnflow.cluster import Cluster
 from gnnflow.config import AddressCluster
 from gnnflow.graph.errors import ClusterError
 from gnnflow.mapreduce import fit_workers, preflight
+from gnnflow.storage import access
 from gnnflow.storage.access import Access
 from tests.conftest import REPOSITORY
 from tests.mapreduce.foreign_cluster import another_torch, another_version, foreign_cluster
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.merge, pytest.mark.filterwarnings("default")]
 
@@ -32,6 +35,15 @@ def process(index):
 def process_slowly(index):
     time.sleep(0.5)
     return index, os.getpid()
+
+
+def open_slowly(index):
+    time.sleep(0.5)
+    return index, access.options_of("s3://bank/x").get("secret"), os.getpid()
+
+
+def held(name):
+    return access.held(name) is not None
 
 
 def addresses(client):
@@ -48,12 +60,15 @@ def test_access_is_taken_back_from_unfit_workers_too(monkeypatch):
     """An unfit worker was handed it to be asked whether it sees the workspace, and may have kept it."""
     handed, taken = [], []
 
-    async def find_problems(_, due, **__):
+    async def find_problems(_, due, *__, **___):
         handed.extend(due)
         return {each: ["does not answer"] for each in due}
 
     async def ncores():
         return {"tcp://one": 1, "tcp://two": 1}
+
+    async def run_on_scheduler(_):
+        return {"tcp://one": ("first", 1), "tcp://two": ("second", 1)}
 
     async def run(_, name, *, workers, on_error):
         taken.append((name, workers, on_error))
@@ -63,9 +78,10 @@ def test_access_is_taken_back_from_unfit_workers_too(monkeypatch):
 
     monkeypatch.setattr(fit_workers, "find_problems", find_problems)
     monkeypatch.setattr(fit_workers, "refuse_unfit_scheduler", fit)
-    client = SimpleNamespace(status="running", scheduler=SimpleNamespace(ncores=ncores), run=run)
-    access = Access("store", ("s3://bank/",), {})
-    found = fit_workers.FitWorkers(client, AddressCluster(address="tcp://it"), marker="", say=print, access=access)
+    scheduler = SimpleNamespace(ncores=ncores)
+    client = SimpleNamespace(status="running", scheduler=scheduler, run=run, run_on_scheduler=run_on_scheduler)
+    store = Access("store", {"s3://bank/": {"secret": "it"}})
+    found = fit_workers.FitWorkers(client, AddressCluster(address="tcp://it"), marker="", say=print, access=store)
 
     async def ask():
         assert await found.look() == {}
@@ -185,7 +201,7 @@ def test_where_none_is_fit_the_run_ends_with_a_list(tmp_path, monkeypatch):
                 list(ours.run(process, range(4)))
             client = ours.scheduler().client
             monkeypatch.setattr(preflight.platform, "python_version", lambda: "2.7.18")
-            told = client.sync(preflight.find_problems, client, [workers["bare"]])[workers["bare"]]
+            told = client.sync(preflight.find_problems, client, [workers["bare"]], Access("a"))[workers["bare"]]
             assert [text.partition(" instead of ")[2] for text in told] == ["2.7"]
     message = str(refused.value)
     assert "0 of 2 workers can run gnnflow's tasks after 2 s, and 1 is asked for. Start workers with gnnflow" in message
@@ -226,6 +242,41 @@ def test_workers_that_join_get_tasks_also_of_those_that_were_lost(tmp_path, monk
     assert sorted(index for index, _ in found) == list(range(12))
     assert found[-1][1] == cluster.processes["third"].pid
     assert any("have left" in line or "has left" in line for line in said)
+
+
+@pytest.mark.distributed
+def test_a_process_that_is_new_at_a_known_address_begins_no_task_before_it_is_asked(tmp_path, monkeypatch):
+    """A fixed port, as in the chart: Dask takes the process that a nanny starts again for the one that was killed."""
+    from gnnflow.mapreduce import schedulers
+
+    monkeypatch.setattr(schedulers, "_LOOK_SECONDS", 2)
+    port = free_port()
+    worker = f"tcp://127.0.0.1:{port}"
+    bank = Access("store", {"s3://bank": {"secret": "of the run"}})
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+        cluster.start_worker("first", port=port)
+        with Cluster(AddressCluster(address=cluster.address, start_seconds=60), access=bank) as ours:
+            client = ours.scheduler().client
+            client.wait_for_workers(1, timeout=60)
+            results = ours.run(open_slowly, range(4))
+            found = [next(results)]
+            for name, modules in (("bare", None), ("again", REPOSITORY)):
+                for process in cluster.processes.values():
+                    if process is not cluster.processes["scheduler"]:
+                        process.kill()
+                        process.wait()
+                cluster.start_worker(name, port=port, modules=modules)
+                while name not in addresses(client) or not client.processing().get(worker):
+                    time.sleep(0.05)  # until Dask has sent it a task
+            found += results
+            assert client.run(held, bank.name) == {worker: True}
+        with distributed.Client(cluster.address, timeout=60) as other:
+            assert other.run(held, bank.name) == {worker: False}
+        assert "ModuleNotFoundError" not in cluster.log("bare")
+    assert sorted(index for index, *_ in found) == list(range(4))
+    assert {secret for _, secret, _ in found} == {"of the run"}
+    assert {pid for *_, pid in found} == {cluster.processes[name].pid for name in ("first", "again")}
 
 
 def test_nothing_but_one_module_submits_tasks():

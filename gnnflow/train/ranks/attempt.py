@@ -71,7 +71,8 @@ class RankFailedError(Exception):
 class Attempt:
     """The ranks of a training from their start until they are done, or one of them is lost.
 
-    busy: workers that still compute a rank after its end, since nobody can restart them.
+    access: what a process holds that may compute one; empty where any of the workers' may. busy: workers that still
+    compute a rank after its end, since nobody can restart them.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Attempt:
         workers: Sequence[str],
         others: Sequence[str],
         open_source: OpenSource | None,
+        access: str = "",
     ) -> None:
         self._job = job
         self._client = client
@@ -92,7 +94,8 @@ class Attempt:
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._seen = [_RankStatus(worker) for worker in workers]
         self._futures: dict[int, Future[Any]] = {}
-        self._servers = Hosting(job, client, self._topic, ranks=workers, others=others)
+        self._access = access
+        self._servers = Hosting(job, client, self._topic, ranks=workers, others=others, access=access)
         self._looked_at = 0.0
         self._turned_at = time.monotonic()
         self._told_at = 0.0  # when a rank was told to begin, last
@@ -138,6 +141,7 @@ class Attempt:
             RankOrder(self._job, place, self._topic, store, self._servers.actors, self._open_source),
             key=f"{self._topic}-{rank}",
             workers=[self._seen[rank].worker],
+            access=self._access,
         )
         self._seen[rank] = _RankStatus(self._seen[rank].worker)
         self._told_at = time.monotonic()

@@ -77,7 +77,10 @@ def _run_attempts(
     busy: list[str] = []
     while True:
         workers, others = _workers_for(job, client, busy=busy, progress=progress, fit=fit)
-        attempt = Attempt(job, client, progress=progress, workers=workers, others=others, open_source=open_source)
+        access = "" if fit is None else fit.access.name
+        attempt = Attempt(
+            job, client, progress=progress, workers=workers, others=others, open_source=open_source, access=access
+        )
         try:
             result = attempt.run()
         except WorkerTakenError as error:  # two trainings chose it at once: one of them looks again

@@ -27,12 +27,20 @@ class Hosting:
     """The parameter servers of one attempt; none where `train.updater` asks for none."""
 
     def __init__(
-        self, job: TrainJob, client: Client, topic: str, *, ranks: Sequence[str], others: Sequence[str]
+        self,
+        job: TrainJob,
+        client: Client,
+        topic: str,
+        *,
+        ranks: Sequence[str],
+        others: Sequence[str],
+        access: str = "",
     ) -> None:
         asked = job.train.updater.servers if job.train.updater.kind == "parameter_server" else 0
         self._job = job
         self._client = client
         self._topic = topic
+        self._access = access
         self._num_ranks = len(ranks)
         # On workers without a rank while there are some.
         self._workers = [place for place, _ in zip(cycle([*others, *reversed(ranks)]), range(asked), strict=False)]
@@ -44,7 +52,14 @@ class Hosting:
         for number, worker in enumerate(self._workers):
             key = f"{self._topic}-server-{number}"
             future = submit(
-                self._client, Server, self._job.train, self._num_ranks, key=key, workers=[worker], actor=True
+                self._client,
+                Server,
+                self._job.train,
+                self._num_ranks,
+                key=key,
+                workers=[worker],
+                access=self._access,
+                actor=True,
             )
             self._futures.append(future)
             self.actors += (self._begun(number, future),)
