@@ -13,8 +13,8 @@ from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import AUTO, LABEL_KINDS, choose_metric, names_of_classes
 from gnnflow.registry.scores import read_scores, record_score
 from gnnflow.registry.versions import CONFIG
+from gnnflow.stages.column_drift import column_drifts
 from gnnflow.stages.edge_drift import edge_drifts
-from gnnflow.stages.guards import column_drifts
 from gnnflow.stages.score_drift import ScoreDrift, drift_from
 from gnnflow.stages.score_figures import Figures, Model, figures_of
 from gnnflow.stages.score_guards import check_drift
@@ -68,7 +68,8 @@ def judge(context: StageContext, version: Version, folder: str, *, store: GraphS
     drift = drift_from(found, figures)
     if drift is not None and trained is not None:
         drifts, _ = column_drifts(*(_all_facts(each) for each in (store, trained)))
-        drift = drift.with_columns({**drifts, **edge_drifts(store, trained)})
+        of_edges, _ = edge_drifts(store, trained)
+        drift = drift.with_columns({**drifts, **of_edges})
     check_drift(context.config, found, drift, folder=folder)  # a scoring that is stopped is no one's reference
     tables = context.config.graph.model_dump(mode="json")
     record = record_score(

@@ -13,7 +13,6 @@ import pytest
 from gnnflow import registry
 from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.errors import GuardError, StorageError
-from gnnflow.graph.facts import GraphFacts
 from gnnflow.registry.scores import read_scores
 from gnnflow.stages import guards, pipeline, publish, score
 from gnnflow.stages.base import StageContext
@@ -126,7 +125,7 @@ def test_the_worst_of_several_columns_comes_first(graph: Path) -> None:
 
 def test_other_feature_columns_are_named(graph: Path) -> None:
     with_features(graph, lambda x: x[:, :4])
-    with pytest.raises(GuardError, match=r"feature columns differ from those before: x\[4\]"):
+    with pytest.raises(GuardError, match=r"columns differ from those before: x\[4\]"):
         check(graph)
 
 
@@ -235,6 +234,48 @@ def test_ingest_comes_first(tmp_path: Path) -> None:
         guards.check(StageContext.of(graph_config(tmp_path)))
 
 
+def test_columns_weights_and_times_of_edges_are_compared_too(tmp_path: Path) -> None:
+    """Amounts in cents, a weight that lost its meaning and a month without its last week change no node's column.
+
+    Numbers that each table standardises by its own figures are compared as they were before, and a later month's times
+    are no change.
+    """
+    write_graph(tmp_path, num_nodes=NODES, num_edges=800)
+    plain = pq.read_table(tmp_path / "edges.parquet")
+    keys = {"edge_features": ["amount", "kind"], "weight": "weight", "timestamp": "at", "normalize": "standard"}
+    graph = {**CHEAP["graph"], **keys}
+
+    def write(**columns: Any) -> None:
+        held = {"kind": pa.array(["a", "b"] * 400), "at": pa.array(np.arange(800) + 5000)}
+        table = plain.drop_columns([name for name in columns if name in plain.column_names])
+        for name, values in (held | columns).items():
+            table = table.append_column(name, values)
+        pq.write_table(table, tmp_path / "edges.parquet")
+
+    def found(**limits: Any) -> dict[str, float]:
+        config = graph_config(tmp_path, **{**CHEAP, "graph": graph}, guards=limits)
+        make_artifact(StageContext.of(config), "ingest")
+        assert not guards.is_quick(StageContext.of(config))
+        return {name: psi for name, psi in guards.check(StageContext.of(config)).figures.items() if "edge: " in name}
+
+    write()
+    pipeline.run_quietly(graph_config(tmp_path, **{**CHEAP, "graph": graph}))
+    write(at=pa.array(np.arange(800) + 9000))
+    names = {"amount", "kind = a", "kind = b", "graph.weight", "graph.timestamp"}
+    assert found() == {f"psi.edge: {name}": 0.0 for name in names}
+    amount, weight = (plain[name].to_numpy() for name in ("amount", "weight"))
+    for column, change in {
+        "amount": {"amount": pa.array(amount * 100 + 3)},
+        "graph.weight": {"weight": pa.array(weight + 1)},
+        "graph.timestamp": {"at": pa.array(np.full(800, 5000))},
+        "kind = c": {"kind": pa.array(["a", "c"] * 400)},
+    }.items():
+        write(**change)
+        with pytest.raises(GuardError, match=rf"column edge: {column} has changed: PSI ") as caught:
+            found()
+        assert caught.value.where == str(tmp_path / "edges.parquet")
+
+
 @pytest.fixture
 def typed(tmp_path: Path) -> Path:
     """A typed graph with a completed run, its tables below `tables`."""
@@ -277,9 +318,9 @@ def test_rows_of_each_table_that_is_scored_are_compared(typed: Path) -> None:
     tables = typed_tables(num_edges=400)
     tables["account__uses__device"] = tables["account__uses__device"].slice(0, 100)
     context = StageContext.of(typed_config(typed, tables, commands=["score"]))
-    made = make_artifact(context, "ingest")
+    make_artifact(context, "ingest")
     with pytest.raises(GuardError, match=r"100 rows of edges account__uses__device, 400 before: -75.0%") as caught:
-        guards.check_scored(context, made.facts(GraphFacts))
+        guards.check_scored(context, context.artifact("ingest"))
     assert caught.value.where == str(typed / "tables" / "account__uses__device.parquet")
 
 
