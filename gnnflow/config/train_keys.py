@@ -277,8 +277,8 @@ class TrainKeys(Section):
     metric: Literal["auto", Metric] = Field(
         "auto",
         description="Validation metric that picks the best epoch. auto: average_precision where a class is rare (of "
-        "two under 20 % of the labels), else accuracy; micro_f1 where a node has several labels, mae of "
-        "numbers, mrr of links. mae and rmse are for numbers, roc_auc_micro for several labels, brier for one, mrr and "
+        "two under 20 % of the labels) or named by task.decide, else accuracy; micro_f1 where a node has several labels, "
+        "mae of numbers, mrr of links. mae and rmse are for numbers, roc_auc_micro for several labels, brier for one, mrr and "
         "hits_at_k for links (with roc_auc), loss for all, the others where labels are classes.",
     )
     checkpoint_steps: Integer = Field(

@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from gnnflow.graph.encodings import EncodedColumn
 from gnnflow.graph.facts import RowCounts
-from gnnflow.graph.labels import LabelKind
+from gnnflow.graph.labels import LabelKind, of_class
 from gnnflow.graph.narrow import ColumnErrors
 from gnnflow.graph.run_facts import Compared, Decision, LinkFacts
 from gnnflow.graph.score_facts import ColumnFacts, ScoreFacts
 from gnnflow.graph.train_labels import UnlearnableLabels
-from gnnflow.report.formats import class_name
+from gnnflow.report.formats import class_name, metric_name
 from gnnflow.report.judging import NO_EDGES, Judgement, headline_key, judge
 
 Array = npt.NDArray[Any]
@@ -180,7 +180,7 @@ class ReportInputs:
     makes the headline say less than it seems to. curves: one mapping per epoch: `epoch`, `train_loss`,
     `valid_<metric>`..., `seconds`. profiles: one per rank: `seconds` per epoch and of its parts (`wait_seconds` and
     others). metric: the one that chose the best epoch; where it is empty the first test metric is the headline.
-    decision: how classes are decided. losses: see `TrainFacts`.
+    metric_class, decision, losses: see `TrainFacts`.
     task: the `task.kind`. streamed: training read the graph from files (`train.memory`). unread: columns of edge
     attributes that the model does not read. large: columns of large numbers, by the key that would scale them. tables:
     the rows of each table, with the quarantined ones by reason. unlearnable: labels of no or every training target.
@@ -199,6 +199,7 @@ class ReportInputs:
     label_kind: LabelKind = "single"
     task: str = "node"
     metric: str = ""
+    metric_class: str = ""
     decision: Decision | None = None
     blow_up: BlowUp | None = None
     curves: Sequence[Mapping[str, float]] = ()
@@ -266,6 +267,11 @@ class ReportInputs:
     def judgement(self) -> Judgement | None:
         """The comparison of the headline's score with the best baseline's."""
         return judge(self.metrics, self.every_baseline, self.headline_key)
+
+    def metric_name(self, key: str) -> str:
+        """Return a metric's name, with the class that it is of where `task.decide` names one."""
+        named = class_name([self.metric_class], 0) if self.metric_class else ""
+        return metric_name(key) + of_class(key, named)
 
     def class_name(self, index: int) -> str:
         """Return the name of a class without Unicode's controls of direction, or its number."""

@@ -102,6 +102,7 @@ def report_inputs(uri: str, record: Mapping[str, Any], metrics: Mapping[str, flo
         task=record["config"].get("task", {}).get("kind", "node"),
         class_names=graph.class_names,
         metric=metric,
+        metric_class=trained.metric_class,
         decision=trained.decision,
         blow_up=_blow_up(artifacts),
         curves=trained.history,

@@ -247,11 +247,17 @@ class _Gathered:
         if judged is not None and labelled:
             logits, labels = judged.logits, judged.labels
             found = metrics_of(
-                logits, labels, label_kind=self.model.kind, intervals=True, deciding=deciding, class_names=names
+                logits,
+                labels,
+                label_kind=self.model.kind,
+                intervals=True,
+                deciding=deciding,
+                class_names=names,
+                positive=None if deciding is None else deciding.positive,
             )
             values, notes = found.named("score"), [*notes, *found.notes]
             classes = tuple(names[number] for number in np.flatnonzero(_has_class(labels, len(names))))
-        means = class_means(self.model.kind, len(names))
+        means = class_means(self.model.kind, len(names), None if deciding is None else deciding.positive)
         total = max(self.rows, 1)
         running = np.cumsum(self.codes)
         ends = np.searchsorted(running, np.array(_QUANTILES) * self.rows)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from gnnflow.config.decide_section import stored_decide
+from gnnflow.config.decide_section import named_class, stored_decide
 from gnnflow.graph.errors import StorageError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import AUTO, LABEL_KINDS, choose_metric, names_of_classes
@@ -121,11 +121,12 @@ def _model_of(version: Version) -> Model:
     from gnnflow.train.decisions import Deciding
 
     kind, config = version.signature.learned, json.loads(version.read(CONFIG))
+    decision = read_decision(version.uri, read=version.read)
+    names, decide = names_of_classes(version.class_names, version.signature.num_classes), stored_decide(config)
+    deciding = Deciding.of(decide, decision, names=names)
     try:
         headline = metric_of({"config": config, "artifacts": version.artifacts})
     except StorageError:  # the artifact of its training, which knows what auto stood for, may be deleted
-        headline = choose_metric(AUTO, kind)
-    decision = read_decision(version.uri, read=version.read)
-    names = names_of_classes(version.class_names, version.signature.num_classes)
-    deciding = Deciding.of(stored_decide(config), decision, names=names)
+        named = None if named_class(decide) is None or deciding is None else deciding.positive
+        headline = choose_metric(AUTO, kind, named=named)
     return Model(kind, version.class_names, headline, deciding)

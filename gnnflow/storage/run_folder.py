@@ -148,6 +148,15 @@ def metric_of(record: dict[str, Any]) -> str:
     return read_facts(trained, read_manifest(trained), TrainFacts).metric
 
 
+def metric_class_of(record: dict[str, Any]) -> str:
+    """Return the class that areas under curves of a run are of, where its config names one; empty otherwise."""
+    decide = record["config"].get("task", {}).get("decide")
+    if not isinstance(decide, Mapping) or decide.get("positive") is None:
+        return ""
+    trained = record["artifacts"]["train"]
+    return read_facts(trained, read_manifest(trained), TrainFacts).metric_class
+
+
 def files_of(run: str, record: dict[str, Any]) -> tuple[FileEntry, ...]:
     """Return the files in a run's record, or its predictions where an earlier version listed none."""
     if "files" in record:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gnnflow.graph.labels import AREAS
 from gnnflow.train.decisions import Prices
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ def measured_of(deciding: Deciding | None, names: Sequence[str]) -> dict[str, st
         return found
     if deciding.positive is not None:
         at_k = (f"{name}_at_{deciding.top}" for name in ("precision", "recall"))
-        found |= dict.fromkeys((*OF_DECISIONS, *at_k), f"of class {names[deciding.positive]}")
+        # of two classes the area under the ROC curve is the same for both
+        areas = AREAS if len(names) > _TWO else AREAS - {"roc_auc"}
+        found |= dict.fromkeys((*OF_DECISIONS, *at_k, *sorted(areas)), f"of class {names[deciding.positive]}")
     if (prices := deciding.effective_prices) is not None:
         found["cost"] = f"where {_prices_text(prices, names)}"
     return found
