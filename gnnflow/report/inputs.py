@@ -171,6 +171,25 @@ class EmbeddingSample:
     labels: Array | None = None
 
 
+@dataclass(frozen=True)
+class AuditRow:
+    """The outcome of one check of an audit: holds, broken or not checked; what was looked at, why, and a fix."""
+
+    name: str
+    verdict: str
+    looked: str
+    why: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Audited:
+    """The findings of a run's last audit. at: its time."""
+
+    at: str
+    rows: Sequence[AuditRow]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReportInputs:
     """Everything `render_report` shows.
@@ -187,7 +206,8 @@ class ReportInputs:
     encodings: the encoded columns of each table; column_errors: of each table with columns in fewer bytes. constant,
     link_facts, scores: see `TrainFacts`. confusion [C, C]: counts of all targets of `scores.split` by label and
     prediction; None where there are none. columns: the importance of columns. alike: sentences about targets that only
-    degrees tell apart. config: of the run, so that advice does not name settings that it has.
+    degrees tell apart. audit: None where none was made. config: of the run, so that advice does not name settings that
+    it has.
     """
 
     name: str
@@ -228,6 +248,7 @@ class ReportInputs:
     scores: ScoreFacts | None = None
     confusion: Array | None = None
     columns: ColumnFacts | None = None
+    audit: Audited | None = None
     encodings: Mapping[str, Sequence[EncodedColumn]] = field(default_factory=dict)
     column_errors: Mapping[str, ColumnErrors] = field(default_factory=dict)
 

@@ -1,9 +1,9 @@
 """Reads a run's folder: its record, which lists its files, and the metrics.
 
-    runs/<name>/<fingerprint>/run.json, metrics.json, predictions/*.parquet, report.html
+    runs/<name>/<fingerprint>/run.json, metrics.json, predictions/*.parquet, report.html, audit.json
 
 The record is written last, is the run's commit, and says when the run was completed. The run's artifacts can make the
-listed files again.
+listed files again. The findings of an audit are not listed: they are made later, by whoever asks for them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from gnnflow.storage.writing import FileEntry
 
 METRICS = "metrics.json"
 REPORT = "report.html"
+AUDIT = "audit.json"
 PREDICTIONS = "predictions"
 _AT = "at"
 _KEYS = {"name", "config", "store", "artifacts"}
