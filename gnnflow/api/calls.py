@@ -277,12 +277,13 @@ def compare(*compared: Run | str, workspace: str | None = None) -> Compared:
 def audit(run: Run | str, *, workspace: str | None = None) -> Audited:
     """Check from a run's artifacts alone that its scores agree and that none saw what it should not have.
 
-    run: a run, its URI or name, or NAME@champion. Print it, or read `findings` and `broken`.
+    run: a run, its URI or name, or NAME@champion. Print it, or read `findings` and `broken`. The findings are stored in
+    the run's folder as audit.json, and its report shows them.
     """
-    from gnnflow.stages.audit import audit_run
+    from gnnflow.stages.audit import audit_run, keep_audit
 
     with locating(""):
-        return Audited(**vars(audit_run(_uri_of(run, workspace))))
+        return Audited(**vars(keep_audit(audit_run(_uri_of(run, workspace)))))
 
 
 def load_model(model: Run | str, *, workspace: str | None = None) -> Model:

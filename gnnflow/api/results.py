@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from gnnflow.graph.labels import metric_text
+from gnnflow.graph.labels import metric_text, of_class
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.report.judging import headline_key
 from gnnflow.stages.audit_findings import Audit
@@ -20,7 +20,15 @@ from gnnflow.stages.report import report_of
 from gnnflow.stages.sweep import SweepResult
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.manifest import read_facts, read_manifest
-from gnnflow.storage.run_folder import PREDICTIONS, REPORT, metric_of, read_metrics, read_predictions, read_run
+from gnnflow.storage.run_folder import (
+    PREDICTIONS,
+    REPORT,
+    metric_class_of,
+    metric_of,
+    read_metrics,
+    read_predictions,
+    read_run,
+)
 from gnnflow.storage.tables import read_artifact_table
 
 if TYPE_CHECKING:
@@ -105,7 +113,9 @@ class Run:
     def score_text(self) -> str:
         """Return the headline as text; empty without one."""
         found = self.headline()
-        return f"{found[0]} {metric_text(found[1])}" if found else ""
+        if found is None:
+            return ""
+        return f"{found[0]}{of_class(found[0], metric_class_of(self.record))} {metric_text(found[1])}"
 
     def __repr__(self) -> str:
         return f"Run({self.name!r}, {self.score_text() or 'no score'}, {self.uri!r})"

@@ -28,7 +28,8 @@ ClassName = Annotated[str, BeforeValidator(_as_class), Field(min_length=1, max_l
 Cost = Annotated[Number, Field(ge=0)]
 _POSITIVE = (
     "The class that is decided for or against, by its name, or its number where classes have none. Needed where labels "
-    "are of more than two classes; of two it is class 1, the rarer one of named classes."
+    "are of more than two classes; of two it is class 1, the rarer one of named classes. Where it is named, "
+    "average_precision and roc_auc are of this class."
 )
 
 
@@ -151,9 +152,15 @@ def positive_of(decide: DecideConfig, names: Sequence[str]) -> int | None:
 
     names: of all classes. Raises TrainingError for a class that is none of them.
     """
-    if not isinstance(decide, AutoDecision) and decide.positive is not None:
-        return _number_of(decide.positive, names, where="task.decide.positive")
+    named = named_class(decide)
+    if named is not None:
+        return _number_of(named, names, where="task.decide.positive")
     return 1 if len(names) == _TWO else None
+
+
+def named_class(decide: DecideConfig) -> str | None:
+    """Return the class that a rule names; None where it names none."""
+    return None if isinstance(decide, AutoDecision) else decide.positive
 
 
 def cost_matrix(decide: DecideConfig, names: Sequence[str]) -> tuple[tuple[float, ...], ...]:

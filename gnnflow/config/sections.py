@@ -165,7 +165,8 @@ class GuardsConfig(Section):
         0.2, description="Largest relative change of the share of nodes with a label."
     )
     psi: Annotated[Number, Field(gt=0)] | None = Field(
-        0.25, description="Largest population stability index of a feature column, or of the classes of labels."
+        0.25,
+        description="Largest population stability index of a column of nodes or edges, or of the classes of labels.",
     )
     scores: Annotated[Number, Field(gt=0)] | None = Field(
         0.25,

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.config.columns_section import TextColumn
+from gnnflow.config.decide_section import named_class
 from gnnflow.config.neighbors_section import DirectNeighbors, MetapathNeighbors, NoSampling
 from gnnflow.config.partition_section import BalancedPartition, EdgePartition, HashPartition
+from gnnflow.config.task_section import decide_of
 from gnnflow.config.train_keys import BASELINES, RANKS_PLACE_ONLY, Baseline, Device
 from gnnflow.config.train_section import rank_keys, result_keys, trains_from_shards
 
@@ -145,6 +147,7 @@ def compares(config: Config) -> bool:
 def baselines(config: Config) -> Keys:
     """Return the keys of the baselines and, for links, of the candidates."""
     keys: Keys = {"baselines": list(baselines_of(config)), "seed": config.seed}
+    keys |= _named_key(config)
     if config.task.kind == "node":
         return keys
     return {**keys, "task": config.task.model_dump(mode="json", include={"negatives", "split"})}
@@ -167,6 +170,7 @@ def train(config: Config) -> Keys:
     if config.task.kind != "link" and config.task.decide.kind != "auto":
         # a key that is left out keeps the fingerprints of models that were trained before it was known
         keys["decide"] = config.task.decide.model_dump(mode="json", exclude_none=True)
+    keys |= _named_key(config)
     if config.task.kind != "node":
         keys["task"] = config.task.model_dump(mode="json", exclude={"decide"})
         if config.task.decoder.kind != "mlp" and _has_bare_type(config.graph):
@@ -175,6 +179,12 @@ def train(config: Config) -> Keys:
     if config.model.kind in _FIRST_WEIGHTS:
         keys["first_weights"] = _FIRST_WEIGHTS[config.model.kind]
     return keys
+
+
+def _named_key(config: Config) -> Keys:
+    """Return the class that metrics are of, where one is named: before, they were means over classes."""
+    named = named_class(decide_of(config.task))
+    return {} if named is None else {"metrics_of": named}
 
 
 def _has_bare_type(graph: GraphConfig) -> bool:

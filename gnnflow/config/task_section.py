@@ -5,13 +5,14 @@ A union tagged by `kind`. docs/decisions/0009-links.md says what it changes in e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from gnnflow.config.base import Fraction, Integer, Number, Section, problem
-from gnnflow.config.decide_section import DECIDE, AutoDecision, DecideConfig
+from gnnflow.config.decide_section import DECIDE, AutoDecision, DecideConfig, positive_of
+from gnnflow.graph.labels import LabelKind
 
 
 class DotDecoder(Section):
@@ -311,3 +312,11 @@ PairTask = LinkTask | EdgeTask
 def decide_of(task: NodeTask | LinkTask | EdgeTask) -> DecideConfig:
     """Return the rule for decisions between classes; links have none."""
     return AutoDecision() if isinstance(task, LinkTask) else task.decide
+
+
+def measured_class(task: NodeTask | LinkTask | EdgeTask, label_kind: LabelKind, names: Sequence[str]) -> int | None:
+    """Return the class that areas under curves are of: the named one, or class 1 of two; None: the mean over classes.
+
+    names: of all classes. Raises TrainingError where the task names another class.
+    """
+    return positive_of(decide_of(task), names) if label_kind == "single" else None

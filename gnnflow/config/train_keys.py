@@ -277,9 +277,9 @@ class TrainKeys(Section):
     metric: Literal["auto", Metric] = Field(
         "auto",
         description="Validation metric that picks the best epoch. auto: average_precision where a class is rare (of "
-        "two under 20 % of the labels), else accuracy; micro_f1 where a node has several labels, mae of "
-        "numbers, mrr of links. mae and rmse are for numbers, roc_auc_micro for several labels, brier for one, mrr and "
-        "hits_at_k for links (with roc_auc), loss for all, the others where labels are classes.",
+        "two under 20 % of the labels) or named by task.decide, else accuracy; micro_f1 where a node has several "
+        "labels, mae of numbers, mrr of links. mae and rmse are for numbers, roc_auc_micro for several labels, brier "
+        "for one, mrr and hits_at_k for links (with roc_auc), loss for all, the others where labels are classes.",
     )
     checkpoint_steps: Integer = Field(
         0, ge=0, description="Steps between checkpoints; 0 writes one after an epoch, at most once per second."

@@ -152,6 +152,15 @@ NOISE = "_noise"
 """The suffix of a baseline's metric for the noise of the model's difference from it, on the same targets."""
 
 
+AREAS = frozenset({"roc_auc", "average_precision"})
+"""The metrics of classes, areas under curves, that are of one class alone where `task.decide` names it."""
+
+
+def of_class(key: str, named: str) -> str:
+    """Return what a metric is of, as a clause after its name or key; empty where it is of no named class."""
+    return f" of class {named}" if named and key.rpartition(".")[2] in AREAS else ""
+
+
 def is_bound(metric: str) -> bool:
     """Return whether a metric's name or key names an end of a confidence interval, or the noise of a difference."""
     return metric.endswith((*BOUNDS, NOISE))
@@ -178,15 +187,24 @@ def check_metric(metric: str, label_kind: LabelKind, *, where: str = "train.metr
         )
 
 
-def choose_metric(metric: str, label_kind: LabelKind, *, train: Sequence[int] = (), valid: Sequence[int] = ()) -> str:
+def choose_metric(
+    metric: str,
+    label_kind: LabelKind,
+    *,
+    train: Sequence[int] = (),
+    valid: Sequence[int] = (),
+    named: int | None = None,
+) -> str:
     """Return the metric that `train.metric` stands for on labels of a kind.
 
-    train, valid: the targets of each class in these splits, empty where they were not counted. `auto` is average
-    precision where a class is rare and valid has two classes, without which that is undefined.
+    train, valid: the targets of each class in these splits, empty where they were not counted. named: the number of the
+    class that `task.decide` names. `auto` is average precision where a class is named or rare, unless valid does not
+    define it: it needs targets of two classes, and of the named one.
     """
     if metric != AUTO:
         return metric
-    if label_kind == "single" and _has_rare_class(train) and (not valid or sum(map(bool, valid)) > 1):
+    is_defined = not valid or (sum(map(bool, valid)) > 1 and (named is None or valid[named] > 0))
+    if label_kind == "single" and (named is not None or _has_rare_class(train)) and is_defined:
         return "average_precision"
     return _USUAL_METRIC[label_kind]
 

@@ -154,9 +154,10 @@ class TrainFacts:
     rank, the seconds per epoch of each part of its work (`<part>_seconds`), without the first epoch. device: the name
     of the card; empty for the CPU. constant: as half a sentence, the one prediction for every target of the last split,
     where their labels differ; otherwise empty. metric: the one that chose the best epoch, also where
-    `train.metric` is auto; empty in older manifests. decision: how classes are decided, where targets have one each.
-    scores: of the last split; None in older manifests. losses: of train and valid with the weights that are kept, both
-    without dropout; train_loss in the history is with it. Empty in older manifests.
+    `train.metric` is auto; empty in older manifests. metric_class: the class that `task.decide` names, which areas
+    under curves are of; empty where they are of class 1, or means over classes. decision: how classes are decided,
+    where targets have one each. scores: of the last split; None in older manifests. losses: of train and valid with the
+    weights that are kept, both without dropout; train_loss in the history is with it. Empty in older manifests.
     """
 
     metrics: Figures
@@ -169,6 +170,7 @@ class TrainFacts:
     constant: str = ""
     link_facts: LinkFacts | None = None
     metric: str = ""
+    metric_class: str = ""
     decision: Decision | None = None
     scores: ScoreFacts | None = None
     losses: Figures = field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gnnflow.graph.labels import is_bound, metric_text
+from gnnflow.graph.labels import is_bound, metric_text, of_class
 from gnnflow.registry.aliases import Aliases
 from gnnflow.registry.versions import Version
 
@@ -15,14 +15,16 @@ if TYPE_CHECKING:
 def version_row(version: Version, aliases: Aliases) -> dict[str, Any]:
     """Return plain values of a version: two of its test scores as text, and the last decision about it."""
     tested = [
-        (key, held) for key, held in sorted(version.metrics.items()) if key.startswith("test.") and not is_bound(key)
+        f"{key.removeprefix('test.')}{of_class(key, version.metric_class)} {metric_text(held)}"
+        for key, held in sorted(version.metrics.items())
+        if key.startswith("test.") and not is_bound(key)
     ]
     return {
         "name": version.name,
         "version": version.version,
         "aliases": list(aliases.of(version.version)),
         "created": version.created,
-        "test": ", ".join(f"{key.removeprefix('test.')} {metric_text(held)}" for key, held in tested[:2]),
+        "test": ", ".join(tested[:2]),
         "decided": _decided(aliases.decided(version.version)),
         "compared": aliases.decided(version.version).get("compared"),
         "run": version.run,

@@ -24,6 +24,7 @@ from gnnflow.graph.encodings import ColumnState
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.graph.facts import GraphFacts, SelectFacts
 from gnnflow.graph.narrow import ColumnRanges
+from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.graph.scales import ColumnScale
 from gnnflow.registry.signature import Signature, signature_of
 from gnnflow.storage.documents import encode_document, read_document, write_document
@@ -39,6 +40,7 @@ ALIASES = "aliases"
 _CLAIMS = "claims"
 _DAMAGED = "The file is damaged: restore it from a copy, or delete it alone and publish the run again."
 _GONE = "Publish its run again with `gnnflow publish CONFIG`, or restore the file from a copy."
+_LATER = ("ranges", "metric_class")  # keys that are left out where they say nothing, so that documents stay the same
 _GIT_SECONDS = 10
 _STATES = TypeAdapter(dict[str, tuple[ColumnState, ...]])
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -73,7 +75,7 @@ class Version:
     fingerprints, digests: of every stage's artifact. revision: the git revision of the config's folder. scales: of its
     tables' columns; class_names: of its classes; both empty where there are none, and in older versions. code: a hash
     of the source of each of the user's own modules that scored, likewise. states: of its tables' fitted columns.
-    ranges: of its tables' columns that are stored as steps.
+    ranges: of its tables' columns that are stored as steps. metric_class: see `TrainFacts`.
     """
 
     name: str
@@ -94,6 +96,7 @@ class Version:
     code: dict[str, str] = field(default_factory=dict)
     states: dict[str, tuple[ColumnState, ...]] = field(default_factory=dict)
     ranges: dict[str, ColumnRanges] = field(default_factory=dict)
+    metric_class: str = ""
 
     @property
     def pinned(self) -> str:
@@ -201,10 +204,11 @@ def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: d
         ranges=dict(facts.ranges),
         states={name: tuple(columns) for name, columns in facts.states.items()},
         class_names=facts.class_names,
+        metric_class=read_facts(trained, manifests["train"], TrainFacts).metric_class,
         # without training's code: a loss does not change scores, and inference ran the same layers
         code={name: held for stage, each in manifests.items() if stage != "train" for name, held in each.code.items()},
     )
-    held = {key: each for key, each in asdict(version).items() if key != "uri" and (key != "ranges" or each)}
+    held = {key: each for key, each in asdict(version).items() if key != "uri" and (key not in _LATER or each)}
     write_document(join(uri, VERSION), held)
 
 

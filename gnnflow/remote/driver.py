@@ -131,9 +131,7 @@ def drive(stage: str, content: Mapping[str, Any], name: str, asked: Mapping[str,
         with worker_client() as client, marked(run.config.workspace) as marker:
             handover = Handover(lambda: [event for _, event in client.get_events(topic_of(name))])
             cluster = asked_of(content, worker.scheduler.address, asked)
-            fit = FitWorkers(
-                client, cluster, marker=marker, say=log.message, access=part_of(name), code=run.code
-            )
+            fit = FitWorkers(client, cluster, marker=marker, say=log.message, access=part_of(name), code=run.code)
             try:
                 report("finished", **_run(stage, run, Watched(Dask(client, fit=fit, say=log.message), log), log))
             finally:

@@ -12,7 +12,6 @@ from gnnflow.graph.splits import SPLITS
 from gnnflow.report.formats import (
     count_text,
     interval_text,
-    metric_name,
     percent_text,
     score_cell,
     score_text,
@@ -80,7 +79,7 @@ def verdict(inputs: ReportInputs) -> str:
     if key is None:
         first = "This run computed no score on labelled nodes."
     else:
-        first = f"{sentence(metric_name(key))} is {score_text(inputs.metrics[key])}{_against(inputs)}."
+        first = f"{sentence(inputs.metric_name(key))} is {score_text(inputs.metrics[key])}{_against(inputs)}."
     failed = inputs.parity is not None and not inputs.parity.passed
     return f"{first} {_APART} and must not be used." if failed else first
 
@@ -158,18 +157,22 @@ def metric_table(inputs: ReportInputs) -> MetricTable:
     scores = [key for key in found if key.partition(".")[0] in splits and _is_score(key)]
     names = list(dict.fromkeys(key.partition(".")[2] for key in scores))
     rows = [
-        MetricRow(sentence(metric_name(name)), tuple(score_cell(inputs.metrics, f"{split}.{name}") for split in splits))
+        MetricRow(
+            sentence(inputs.metric_name(name)), tuple(score_cell(inputs.metrics, f"{split}.{name}") for split in splits)
+        )
         for name in names
     ]
     baselines = [
         MetricRow(
-            f"{sentence(metric_name(name))}, {'without edges' if of == NO_EDGES else baseline_name(of, name)}",
+            f"{sentence(inputs.metric_name(name))}, {'without edges' if of == NO_EDGES else baseline_name(of, name)}",
             tuple(score_cell(held, f"{split}.{name}") for split in splits),
         )
         for of, held in inputs.every_baseline.items()
         for name in dict.fromkeys(key.partition(".")[2] for key in held if _is_score(key) and not is_bound(key))
     ]
-    others = [(sentence(metric_name(key)), _value(key, value)) for key, value in found.items() if key not in scores]
+    others = [
+        (sentence(inputs.metric_name(key)), _value(key, value)) for key, value in found.items() if key not in scores
+    ]
     return MetricTable(
         tuple(splits), tuple(rows), tuple(baselines), tuple(others), bounded=len(found) < len(inputs.metrics)
     )
@@ -197,7 +200,7 @@ def _score_tile(inputs: ReportInputs) -> Tile:
         for other in ("valid", "train")
         if other != split and f"{other}.{name}" in inputs.metrics
     ]
-    return Tile(sentence(metric_name(key)), score_text(inputs.metrics[key]), ", ".join(notes))
+    return Tile(sentence(inputs.metric_name(key)), score_text(inputs.metrics[key]), ", ".join(notes))
 
 
 def _baseline_tile(inputs: ReportInputs) -> Tile:

@@ -74,7 +74,7 @@ def _no_gain(inputs: ReportInputs) -> Hint | None:
     return Hint(
         "warning",
         "The edges add little" if gain >= 0 else "The model is worse than one without edges",
-        f"{sentence(metric_name(key))} is {score_text(inputs.metrics[key])} with edges and "
+        f"{sentence(inputs.metric_name(key))} is {score_text(inputs.metrics[key])} with edges and "
         f"{score_text(inputs.baseline[key])} without. Neighbours may not share labels: try {_other_graphs(inputs)}.",
     )
 
@@ -89,7 +89,8 @@ def _beaten(inputs: ReportInputs) -> Hint | None:
     return Hint(
         "warning",
         f"The model is {found.against}",
-        f"{sentence(metric_name(found.key))} is {score_text(found.score)} beside {found.baseline_score}.{advice}",
+        f"{sentence(inputs.metric_name(found.key))} is {score_text(found.score)} beside "
+        f"{found.baseline_score}.{advice}",
     )
 
 
@@ -113,7 +114,8 @@ def _too_good(inputs: ReportInputs) -> Hint | None:
         return Hint(
             "warning",
             "Too good to be true?",
-            f"{whose} nearly every label: {metric_name(key)} is {score_text(inputs.metrics[key])}. {_LOOK_FOR_LABEL}",
+            f"{whose} nearly every label: {inputs.metric_name(key)} is {score_text(inputs.metrics[key])}. "
+            f"{_LOOK_FOR_LABEL}",
         )
     return _told_class(inputs)
 
@@ -229,7 +231,7 @@ def _underfit(inputs: ReportInputs) -> Hint | None:
     return Hint(
         "warning",
         "The model has not learned the train split",
-        f"{sentence(metric_name(name))} is {score_text(inputs.metrics[f'train.{name}'])} on the targets that it "
+        f"{sentence(inputs.metric_name(name))} is {score_text(inputs.metrics[f'train.{name}'])} on the targets that it "
         f"learned from{loss}, worse than {baseline_name(found.baseline, found.key)} on others: "
         f"{score_text(found.beside)}. {advice}.",
     )

@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from gnnflow.graph.encodings import EncodedColumn
 from gnnflow.graph.facts import RowCounts
-from gnnflow.graph.labels import LabelKind
+from gnnflow.graph.labels import LabelKind, of_class
 from gnnflow.graph.narrow import ColumnErrors
 from gnnflow.graph.run_facts import Compared, Decision, LinkFacts
 from gnnflow.graph.score_facts import ColumnFacts, ScoreFacts
 from gnnflow.graph.train_labels import UnlearnableLabels
-from gnnflow.report.formats import class_name
+from gnnflow.report.formats import class_name, metric_name
 from gnnflow.report.judging import NO_EDGES, Judgement, headline_key, judge
 
 Array = npt.NDArray[Any]
@@ -171,6 +171,25 @@ class EmbeddingSample:
     labels: Array | None = None
 
 
+@dataclass(frozen=True)
+class AuditRow:
+    """The outcome of one check of an audit: holds, broken or not checked; what was looked at, why, and a fix."""
+
+    name: str
+    verdict: str
+    looked: str
+    why: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Audited:
+    """The findings of a run's last audit. at: its time."""
+
+    at: str
+    rows: Sequence[AuditRow]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReportInputs:
     """Everything `render_report` shows.
@@ -180,14 +199,15 @@ class ReportInputs:
     makes the headline say less than it seems to. curves: one mapping per epoch: `epoch`, `train_loss`,
     `valid_<metric>`..., `seconds`. profiles: one per rank: `seconds` per epoch and of its parts (`wait_seconds` and
     others). metric: the one that chose the best epoch; where it is empty the first test metric is the headline.
-    decision: how classes are decided. losses: see `TrainFacts`.
+    metric_class, decision, losses: see `TrainFacts`.
     task: the `task.kind`. streamed: training read the graph from files (`train.memory`). unread: columns of edge
     attributes that the model does not read. large: columns of large numbers, by the key that would scale them. tables:
     the rows of each table, with the quarantined ones by reason. unlearnable: labels of no or every training target.
     encodings: the encoded columns of each table; column_errors: of each table with columns in fewer bytes. constant,
     link_facts, scores: see `TrainFacts`. confusion [C, C]: counts of all targets of `scores.split` by label and
     prediction; None where there are none. columns: the importance of columns. alike: sentences about targets that only
-    degrees tell apart. config: of the run, so that advice does not name settings that it has.
+    degrees tell apart. audit: None where none was made. config: of the run, so that advice does not name settings that
+    it has.
     """
 
     name: str
@@ -199,6 +219,7 @@ class ReportInputs:
     label_kind: LabelKind = "single"
     task: str = "node"
     metric: str = ""
+    metric_class: str = ""
     decision: Decision | None = None
     blow_up: BlowUp | None = None
     curves: Sequence[Mapping[str, float]] = ()
@@ -227,6 +248,7 @@ class ReportInputs:
     scores: ScoreFacts | None = None
     confusion: Array | None = None
     columns: ColumnFacts | None = None
+    audit: Audited | None = None
     encodings: Mapping[str, Sequence[EncodedColumn]] = field(default_factory=dict)
     column_errors: Mapping[str, ColumnErrors] = field(default_factory=dict)
 
@@ -266,6 +288,11 @@ class ReportInputs:
     def judgement(self) -> Judgement | None:
         """The comparison of the headline's score with the best baseline's."""
         return judge(self.metrics, self.every_baseline, self.headline_key)
+
+    def metric_name(self, key: str) -> str:
+        """Return a metric's name, with the class that it is of where `task.decide` names one."""
+        named = class_name([self.metric_class], 0) if self.metric_class else ""
+        return metric_name(key) + of_class(key, named)
 
     def class_name(self, index: int) -> str:
         """Return the name of a class without Unicode's controls of direction, or its number."""

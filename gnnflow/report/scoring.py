@@ -25,8 +25,8 @@ class ScoringInputs:
     `metrics_against`, each with the reason if the two cannot be compared; own: of the model's run, as `test.accuracy`.
     unmeasured: the reason where there are no metrics. classes: the share of each predicted class, with the share
     before, if there was one. decided: the size of the decided list and its rule; decided_before: shares of the scoring
-    before, by class. facts: of the scored column, by name. links: to the `predictions` and the model's
-    `report`, where they are in the page's workspace.
+    before, by class; decided_why_not: the reason where these cannot be compared. facts: of the scored column, by name.
+    links: to the `predictions` and the model's `report`, where they are in the page's workspace.
     """
 
     model: str
@@ -49,6 +49,7 @@ class ScoringInputs:
     classes: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)
     decided: str = ""
     decided_before: Sequence[tuple[str, float]] = ()
+    decided_why_not: str = ""
     scored: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
     drift: Sequence[DriftRow] = ()

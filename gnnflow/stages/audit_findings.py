@@ -37,10 +37,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
-    """The findings about a run, in the order of the checks."""
+    """The findings about a run, in the order of the checks. not_kept: why they are not stored with the run."""
 
     run: str
     findings: tuple[Finding, ...]
+    not_kept: str = ""
 
     @property
     def broken(self) -> tuple[Finding, ...]:
@@ -56,6 +57,8 @@ class Audit:
         told = ", ".join(f"{verdicts.count(kind)} {word}" for word, kind in counts.items())
         yield ""
         yield f"{len(verdicts)} checks: {told}"
+        if self.not_kept:
+            yield f"not kept with the run: {self.not_kept}"
 
     def summary(self) -> dict[str, Any]:
         """Return plain values."""

@@ -8,6 +8,8 @@ import pyarrow as pa
 
 from gnnflow.config import EdgeTask, LinkTask
 from gnnflow.config.stage_keys import baselines_of
+from gnnflow.config.task_section import measured_class
+from gnnflow.graph.labels import names_of_classes
 from gnnflow.stages.base import Made
 from gnnflow.stages.paired import TEST_SCORES
 from gnnflow.storage.columns import from_matrix
@@ -27,12 +29,18 @@ def work(run: StageRun) -> Made:
     from gnnflow.train.baselines import edge_baselines, link_baselines, node_baselines
 
     config, store, kinds = run.config, run.store, baselines_of(run.config)
+    facts, threads = store.facts, config.train.threads
+    positive = measured_class(config.task, facts.label_kind, names_of_classes(facts.class_names, facts.num_classes))
     if isinstance(config.task, LinkTask):
         found, outputs = link_baselines(store, config.task, kinds, seed=config.seed, tell=run.tell)
     elif isinstance(config.task, EdgeTask):
-        found, outputs = edge_baselines(store, kinds, seed=config.seed, threads=config.train.threads, tell=run.tell)
+        found, outputs = edge_baselines(
+            store, kinds, seed=config.seed, threads=threads, tell=run.tell, positive=positive
+        )
     else:
-        found, outputs = node_baselines(store, kinds, seed=config.seed, threads=config.train.threads, tell=run.tell)
+        found, outputs = node_baselines(
+            store, kinds, seed=config.seed, threads=threads, tell=run.tell, positive=positive
+        )
     files = _write_test(run.folder, outputs)
     for kind, why in found.left_out.items():
         run.tell(f"baselines: {kind} is left out: {why}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gnnflow.config import STAGES, MiniBatchConfig, PairTask
 from gnnflow.config.columns_section import is_pattern
 from gnnflow.config.own_code import source_digest
-from gnnflow.config.task_section import decide_of
+from gnnflow.config.task_section import decide_of, measured_class
 from gnnflow.graph.encodings import are_encoded, encode_alike
 from gnnflow.graph.errors import ConfigError, LayerError, RegistryError, TableError, TrainingError
 from gnnflow.graph.facts import FlatFacts, GraphFacts, SelectFacts
@@ -113,13 +113,14 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
 class _Scored:
     """A version's outputs for the test targets, its scores by name, and the metric of some of these targets.
 
-    deciding: how its decisions are measured.
+    deciding: how its decisions are measured. positive: the class that areas under curves are of, of both versions.
     """
 
     outputs: Outputs
     named: dict[str, float]
     metric: Callable[[Outputs], float]
     deciding: Deciding | None
+    positive: int | None
 
     def at(self, order: Array) -> Callable[[Array], float]:
         """Return the metric of targets, given by their places in an order."""
@@ -134,7 +135,7 @@ def _interval(ours: _Scored, theirs: _Scored, metric: str, kind: LabelKind) -> t
     if orders is None:
         return None
     own, other = (
-        each.outputs.take(order).influence(metric, kind, deciding=each.deciding)
+        each.outputs.take(order).influence(metric, kind, deciding=each.deciding, positive=each.positive)
         for each, order in zip((ours, theirs), orders, strict=True)
     )
     if own is None or other is None:
@@ -257,7 +258,10 @@ def _score(version: Version, *, context: StageContext, targets: _TestTargets, me
     # each version decides by its own rule, and mistakes cost of both what they cost today
     every = names_of_classes(version.class_names, version.signature.num_classes)
     deciding = Deciding.of(decide_of(context.config.task), decision, names=every)
-    scores = outputs.metrics(kind, intervals=True, deciding=deciding, class_names=version.class_names)
+    positive = measured_class(context.config.task, kind, every)
+    scores = outputs.metrics(
+        kind, intervals=True, deciding=deciding, class_names=version.class_names, positive=positive
+    )
     objective = Objective(kind, config=train.loss, unit=graph.label_unit)
     named = {**scores.named("test"), "test.loss": outputs.loss(objective)}
     if f"test.{metric}" not in named:
@@ -265,9 +269,9 @@ def _score(version: Version, *, context: StageContext, targets: _TestTargets, me
         raise RegistryError(f"{why} in the test split", where="publish.metric", fix="Choose another metric.")
 
     def of_some(some: Outputs) -> float:
-        return some.loss(objective) if metric == "loss" else some.metric_or_nan(metric, kind)
+        return some.loss(objective) if metric == "loss" else some.metric_or_nan(metric, kind, positive=positive)
 
-    return _Scored(outputs, named, of_some, deciding)
+    return _Scored(outputs, named, of_some, deciding, positive)
 
 
 def load_model(version: Version, *, num_hops: int | None) -> Model:

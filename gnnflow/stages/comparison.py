@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from gnnflow.graph.errors import listed
 from gnnflow.report.comparison import (
     ComparedRun,
     ComparedVariant,
@@ -24,6 +25,7 @@ from gnnflow.report.comparison import (
     test_metric,
 )
 from gnnflow.report.render import image_file
+from gnnflow.stages.measured_runs import unlike_metrics, without
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.run_folder import REPORT, metric_of, read_metrics, read_run
 from gnnflow.storage.workspace import Workspace
@@ -72,7 +74,11 @@ def compare_runs(
     others = failed or {}
     told = [ComparedRun(row, "", {}, others[row.label]) for row in rows if row.label in others]
     found = [ComparedRun(row, runs[row.label], read_metrics(runs[row.label])) for row in rows if row.label in runs]
-    metric = _metric(found, metric_of(read_run(found[0].uri)))
+    records = [read_run(run.uri) for run in found]
+    # another class of the same name would rank runs that cannot be ranked by it
+    unlike = unlike_metrics(records)
+    found = [replace(run, metrics=without(run.metrics, unlike)) for run in found]
+    metric = _metric(found, metric_of(records[0]))
     # rows: names of bundles are on the page too
     content = json.dumps([sorted(runs.items()), sorted(others), [asdict(row) for row in rows]])
     key = hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -88,6 +94,8 @@ def compare_runs(
     write_atomic(plot, image_file(comparison_bars(variants, metric).svg).encode())
     write_atomic(page, render_comparison(compared, name=name, metric=metric).encode())
     verdict = tell_verdict(variants, metric)
+    if unlike:
+        verdict += f" Not compared, since runs measure another class or other costs: {listed([*unlike])}."
     return ComparisonResult(
         page,
         table,

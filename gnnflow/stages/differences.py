@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gnnflow.config.messages import show
 from gnnflow.graph.labels import is_bound, metric_text
+from gnnflow.stages.measured_runs import unlike_metrics
 from gnnflow.storage.run_folder import read_metrics, read_run
 
 Row = tuple[Any, ...]
@@ -17,11 +18,15 @@ _FIRST = ("test.", "valid.", "train.", "baseline.", "")
 
 @dataclass(frozen=True)
 class Differences:
-    """Runs by label, and their values of each key of config and metric that differs; None where a run has none."""
+    """Runs by label, and their values of each key of config and metric that differs; None where a run has none.
+
+    unlike: what metrics are of in each run, where that differs: of another class, or at other costs.
+    """
 
     runs: dict[str, str]
     config: dict[str, Row]
     metrics: dict[str, Row]
+    unlike: dict[str, Row] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -29,6 +34,7 @@ class Differences:
             "runs": self.runs,
             "config": {key: [*row] for key, row in self.config.items()},
             "metrics": {key: [*row] for key, row in self.metrics.items()},
+            "unlike": {key: [*row] for key, row in self.unlike.items()},
         }
 
     def rows(self) -> Iterator[tuple[str, ...]]:
@@ -37,6 +43,8 @@ class Differences:
             yield (key, *("" if value is None else show(value) for value in row))
         for key, row in self.metrics.items():
             yield (key, *("" if value is None else metric_text(value) for value in row))
+        for name, row in self.unlike.items():
+            yield (f"{name} is not comparable", *row)
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of a table for a person, with a column for each run."""
@@ -55,11 +63,13 @@ def find_differences(runs: Sequence[str]) -> Differences:
     names = [_name_of(record, uri) for record, uri in zip(records, runs, strict=True)]
     labels = [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, 1)]
     found = _differing(metrics)
+    unlike = unlike_metrics(records)
     order = sorted(found, key=lambda key: min(place for place, first in enumerate(_FIRST) if key.startswith(first)))
     return Differences(
         dict(zip(labels, runs, strict=True)),
         _differing([dict(_leaves(record["config"])) for record in records]),
         {key: found[key] for key in order if not is_bound(key)},
+        unlike,
     )
 
 

@@ -5,8 +5,8 @@ A retraining DAG has a stage for it; `guards.commands` names the commands that c
 The reference is the run of the version in service, since its tables are what the model knows: an experiment of the same
 name changes nothing. Where nothing is in service it is the last completed run of the name, which
 `runs/<name>/latest.json` names. A run's record names its graph store, and the manifest of that holds the counts and
-column statistics. So a check reads a few small documents and no rows. A run that a guard stopped never completes, and
-so never becomes the reference.
+column statistics of nodes. So a check reads a few small documents, and rows only of edges that have columns. A run that
+a guard stopped never completes, and so never becomes the reference.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
 from gnnflow.config.graph_section import tables_by_name
-from gnnflow.graph.encodings import TextState
 from gnnflow.graph.errors import GuardError, StorageError, listed
-from gnnflow.graph.facts import ColumnCounts, GraphFacts
+from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.schema import Relation
-from gnnflow.ingest.statistics import TYPE_MARK, ZERO_CODE, Drift, class_drift, drift_of, marked
+from gnnflow.ingest.statistics import TYPE_MARK, Drift, class_drift
 from gnnflow.stages.base import Artifact, StageResult
+from gnnflow.stages.column_drift import column_drifts
+from gnnflow.stages.edge_drift import EDGE, edge_drifts, has_edge_columns
+from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import committed, read_manifest
 from gnnflow.storage.run_folder import latest_run, read_run
 
@@ -39,7 +41,8 @@ class GuardResult(StageResult):
     """The result of a comparison. previous: the run compared with, "" if there is none; reads: the graph stores.
 
     figures: `nodes`, `edges` and `label_rate` are relative changes, on typed graphs also `nodes.<type>` and
-    `edges.<relation>`; `psi.<column>` is the population stability index of a feature or of labels that are classes.
+    `edges.<relation>`; `psi.<column>` is the population stability index of a feature, of an edge's column, or of labels
+    that are classes.
     notes: parts that could not be checked.
     """
 
@@ -97,7 +100,7 @@ def check(context: StageContext) -> GuardResult:
     begin = time.monotonic()
     context.progress.stage_started("guards")
     ingested = context.artifact("ingest")
-    compared = _compare_stores(context, ingested.facts(GraphFacts), trains=True)
+    compared = _compare_stores(context, ingested, trains=True)
     seconds = time.monotonic() - begin
     result = GuardResult(
         stage="guards",
@@ -111,18 +114,21 @@ def check(context: StageContext) -> GuardResult:
     return result
 
 
-def check_scored(context: StageContext, graph: GraphFacts) -> None:
+def check_scored(context: StageContext, stored: Artifact) -> None:
     """Compare tables to be scored with the ones of the model in service, where the config asks for it.
 
-    graph: of the store that holds them, with columns encoded as the model knows them. Raises GuardError.
+    stored: the graph store that holds them, with columns encoded as the model knows them. Raises GuardError.
     """
     if "score" in context.config.guards.commands:
-        _compare_stores(context, graph, trains=False)
+        _compare_stores(context, stored, trains=False)
 
 
-def is_quick(_: StageContext) -> bool:
-    """Return True: guards read three small documents."""
-    return True
+def is_quick(context: StageContext) -> bool:
+    """Return whether guards read three small documents: columns of edges are read from their rows."""
+    ingested = context.run.artifact("ingest")
+    if context.config.guards.psi is None or not committed(ingested):
+        return True
+    return not has_edge_columns(_store_of(Artifact(ingested, read_manifest(ingested))))
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,11 @@ class _Compared:
     notes: tuple[str, ...] = ()
 
 
-def _compare_stores(context: StageContext, now: GraphFacts, *, trains: bool) -> _Compared:
+def _store_of(stored: Artifact) -> GraphStore:
+    return GraphStore.of(stored.uri, stored.manifest)
+
+
+def _compare_stores(context: StageContext, now: Artifact, *, trains: bool) -> _Compared:
     """Compare a graph store with the reference and say so. trains: a model is about to learn its labels."""
     compared = _compared(context, now, trains=trains)
     for note in compared.notes:
@@ -144,17 +154,17 @@ def _compare_stores(context: StageContext, now: GraphFacts, *, trains: bool) -> 
     return compared
 
 
-def _compared(context: StageContext, now: GraphFacts, *, trains: bool) -> _Compared:
+def _compared(context: StageContext, now: Artifact, *, trains: bool) -> _Compared:
     run = _reference(context)
     if run is None:
         return _Compared(notes=("no earlier run of this name: nothing to compare with",))
     artifact = _ingested(run)
     try:
-        before = artifact.facts(GraphFacts)
+        artifact.facts(GraphFacts)
     except StorageError:
         note = "another version of gnnflow wrote the last run's graph store: nothing compared"
         return _Compared(run, artifact.uri, notes=(note,))
-    return _Compared(run, artifact.uri, _compare(context, now, before, run, trains=trains))
+    return _Compared(run, artifact.uri, _compare(context, now, artifact, run, trains=trains))
 
 
 def _reference(context: StageContext) -> str | None:
@@ -179,15 +189,17 @@ def _ingested(run: str) -> Artifact:
     return Artifact(uri, read_manifest(uri))
 
 
-def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str, *, trains: bool) -> dict[str, float]:
+def _compare(context: StageContext, now: Artifact, before: Artifact, run: str, *, trains: bool) -> dict[str, float]:
     """Return the figures. Raises GuardError if one is beyond its limit.
 
     Labels count only where a model is about to learn them: tables that are scored mostly have none.
     """
     config, guards = context.config.graph, context.config.guards
+    new, old = (each.facts(GraphFacts) for each in (now, before))
     figures, breaches = (_of_training if trains else _of_scoring)(context, new, old)
     if guards.psi is not None:
-        drifts, gone = column_drifts(new, old)
+        (drifts, gone), (of_edges, gone_of_edges) = column_drifts(new, old), edge_drifts(*map(_store_of, (now, before)))
+        drifts, gone = drifts | of_edges, gone + gone_of_edges
         if trains and new.class_counts and old.class_counts:
             drifts[_label_column(config, new)] = class_drift(*_class_counts(old, new))
         figures |= {f"psi.{name}": drift.psi for name, drift in drifts.items()}
@@ -299,36 +311,6 @@ def _label_column(config: GraphConfig, graph: GraphFacts) -> str:
     return config.of_targets(edges=graph.targets == "edges").label_column
 
 
-def column_drifts(new: GraphFacts, old: GraphFacts) -> tuple[dict[str, Drift], list[str]]:
-    """Return the drift of each column that both graphs have, and the names of the other columns.
-
-    A value of an encoded column that only one graph has is no row's in the other.
-    """
-    after, before = ({column.name: column for column in each.columns} for each in (new, old))
-    values = [_values(each) for each in (new, old)]
-    both = {*values[0].values()} & {*values[1].values()}
-    for name in {**values[0], **values[1]}:
-        if (values[0] | values[1])[name] in both and (name in after) != (name in before):
-            have, lack = (after, before) if name in after else (before, after)
-            rows = next((column.rows for column in lack.values()), have[name].rows)
-            lack[name] = ColumnCounts(name, (ZERO_CODE,), (rows,), exact=True)
-    shared = [name for name in after if name in before]
-    only_one = [name for name in (*before, *after) if name not in before or name not in after]
-    return {name: drift_of(before[name], after[name]) for name in shared}, only_one
-
-
-def _values(graph: GraphFacts) -> dict[str, str]:
-    """Return the column that each counted column of 0 and 1 was encoded from, by its name."""
-    return {
-        marked(table.partition("/")[2], output): marked(table.partition("/")[2], each.name)
-        for table, columns in graph.states.items()
-        if table.startswith("nodes")
-        for each in columns
-        if not isinstance(each, TextState)
-        for output in each.outputs
-    }
-
-
 def _class_counts(*graphs: GraphFacts) -> Iterator[dict[Hashable, int]]:
     """Yield each graph's number of targets per class; classes go by name if all graphs name them, else by number."""
     named = all(graph.class_names for graph in graphs)
@@ -349,7 +331,7 @@ def _psi_breaches(
 ) -> list[_Breach]:
     found = []
     if only_one:
-        text = f"the feature columns differ from those before: {listed(only_one)}"
+        text = f"the columns differ from those before: {listed(only_one)}"
         found.append(_Breach("psi", text, _table_of(only_one[0], config)))
     over = {name: drift for name, drift in drifts.items() if drift.psi > limit + drift.chance}
     worst = sorted(over, key=lambda name: -over[name].psi)
@@ -363,10 +345,11 @@ def _psi_breaches(
 
 
 def _table_of(column: str, config: GraphConfig) -> str:
-    """Return the node table of a counted column, whose name on a typed graph includes its type."""
-    if isinstance(config.nodes, str):
-        return config.nodes
-    return config.node_tables.get(column.partition(TYPE_MARK)[0], "")
+    """Return the table of a counted column, whose name includes its relation, and on a typed graph its type."""
+    owner, _, name = column.partition(TYPE_MARK)
+    tables = tables_by_name(config)
+    places = [f"edges/{owner}", f"nodes/{owner}", *(["edges"] if name and owner == EDGE else []), "nodes"]
+    return next((tables[each] for each in places if each in tables), "")
 
 
 def _error(breaches: list[_Breach], run: str, config: GraphConfig, *, trains: bool) -> GuardError:

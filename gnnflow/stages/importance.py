@@ -121,7 +121,9 @@ def draw_targets(store: GraphStore, task: TaskConfig, *, seed: int) -> Targets:
     return pairs_of(links.sources, links.candidates, np.zeros(len(links.sources), np.int64))
 
 
-def column_facts(job: InferJob, targets: Targets, cut: Cut, *, metric: str, seed: int) -> ColumnFacts:
+def column_facts(
+    job: InferJob, targets: Targets, cut: Cut, *, metric: str, seed: int, positive: int | None = None
+) -> ColumnFacts:
     """Return the importance of the columns of nodes and edges to a model. cut: neighbourhoods of nodes."""
     from gnnflow.kernels.device import compute_threads
 
@@ -137,7 +139,7 @@ def column_facts(job: InferJob, targets: Targets, cut: Cut, *, metric: str, seed
     held = _Held(_dense(whole), targets.attributes)
     metric = LABEL_KINDS[job.label_kind].metrics[0] if metric == "loss" else metric
     with compute_threads(1):
-        score = _scorer(job, targets, metric)
+        score = _scorer(job, targets, metric, positive)
         usual = score(held)
         if usual is None:
             return ColumnFacts(why=f"{metric} is undefined on the targets drawn from valid")
@@ -150,7 +152,7 @@ def column_facts(job: InferJob, targets: Targets, cut: Cut, *, metric: str, seed
     return ColumnFacts(metric, len(targets), usual, REPEATS, tuple(drops), len(columns) - len(kept))
 
 
-def _scorer(job: InferJob, targets: Targets, metric: str) -> Callable[[_Held], float | None]:
+def _scorer(job: InferJob, targets: Targets, metric: str, positive: int | None) -> Callable[[_Held], float | None]:
     """Return a function from a neighbourhood, and attributes of pairs, to the metric over the targets."""
     import torch
 
@@ -170,7 +172,7 @@ def _scorer(job: InferJob, targets: Targets, metric: str) -> Callable[[_Held], f
                 places = np.arange(len(targets))
                 head = PairHead.of(*targets.ends, model=model, attributes=held.attributes, places=places)
                 logits = head.scores(model, logits)
-        found = metrics_of(logits.numpy(), targets.labels, label_kind=job.label_kind, names=[metric])
+        found = metrics_of(logits.numpy(), targets.labels, label_kind=job.label_kind, names=[metric], positive=positive)
         return found.values.get(metric)
 
     return score

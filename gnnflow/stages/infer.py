@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gnnflow.config.task_section import measured_class
 from gnnflow.config.train_section import pipeline_of
 from gnnflow.graph.errors import ParityError, ScoringError, TrainingError, listed
+from gnnflow.graph.labels import names_of_classes
 from gnnflow.graph.run_facts import InferFacts, Parity, Sent, TrainFacts
 from gnnflow.graph.score_facts import ColumnFacts
 from gnnflow.graph.splits import SPLITS
@@ -69,7 +71,9 @@ def _columns_of(run: StageRun, metric: str) -> ColumnFacts:
         targets = draw_targets(job.neighbors.store, run.config.task, seed=run.config.seed)
     except TrainingError as error:  # a link without a candidate: the scores are there, and this figure is not
         return ColumnFacts(why=f"columns have no importance: {error.problem}")
-    found = column_facts(job, targets, cut, metric=metric, seed=run.config.seed)
+    facts = run.store.facts
+    positive = measured_class(run.config.task, facts.label_kind, names_of_classes(facts.class_names, facts.num_classes))
+    found = column_facts(job, targets, cut, metric=metric, seed=run.config.seed, positive=positive)
     run.tell(f"columns: importance of {len(found.columns):,} in {time.monotonic() - begin:.1f} s")
     return found
 

@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.config.task_section import measured_class
 from gnnflow.graph.arrays import find_places
-from gnnflow.graph.labels import LABEL_KINDS, NOISE
+from gnnflow.graph.labels import LABEL_KINDS, NOISE, names_of_classes
 from gnnflow.graph.splits import SPLITS
 from gnnflow.report.judging import PREFIX
 from gnnflow.storage.columns import to_matrix, to_numpy
@@ -75,11 +76,12 @@ def measure_pairs(
         logits, labels = held, to_numpy(table["label"])
     if not is_whole:
         return found
-    own = influences_of(logits, labels, label_kind=kind)
+    positive = measured_class(config.task, kind, names_of_classes(facts.class_names, facts.num_classes))
+    own = influences_of(logits, labels, label_kind=kind, positive=positive)
     for name in table.column_names:
         if name in {"node", "part", "row", "label", "src", "candidates"}:
             continue
-        other = influences_of(to_matrix(table[name]), labels, label_kind=kind)
+        other = influences_of(to_matrix(table[name]), labels, label_kind=kind, positive=positive)
         noise = {metric: paired_noise(own[metric], other[metric]) for metric in sorted(own.keys() & other.keys())}
         found |= {f"{PREFIX}{name}.test.{metric}{NOISE}": each for metric, each in noise.items() if each is not None}
     return found

@@ -19,6 +19,8 @@ from gnnflow.graph.splits import SPLITS
 from gnnflow.graph.train_labels import unlearnable_labels
 from gnnflow.partition.run import BALANCE
 from gnnflow.report.inputs import (
+    Audited,
+    AuditRow,
     BlowUp,
     EmbeddingSample,
     GraphSummary,
@@ -35,10 +37,11 @@ from gnnflow.stages.base import Artifact
 from gnnflow.stages.partition import text_of
 from gnnflow.stages.target_checks import alike_types
 from gnnflow.storage.columns import to_matrix, to_numpy
+from gnnflow.storage.documents import read_document
 from gnnflow.storage.filesystem import exists, join, read_json
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_manifest
-from gnnflow.storage.run_folder import PREDICTIONS, REPORT, files_of, read_metrics, read_run, write_record
+from gnnflow.storage.run_folder import AUDIT, PREDICTIONS, REPORT, files_of, read_metrics, read_run, write_record
 from gnnflow.storage.tables import read_artifact_table
 from gnnflow.storage.verified import is_whole
 from gnnflow.storage.writing import FileEntry, write_atomic
@@ -64,14 +67,20 @@ def report_of(run: str, *, workspace: str) -> str:
     run: as `registry.find_run` reads it. Raises StorageError if there is no such run.
     """
     uri = registry.find_run(run, workspace=workspace)
+    listed = next((entry for entry in files_of(uri, read_run(uri)) if entry.name == REPORT), None)
+    if not (is_whole(uri, listed) if listed else exists(join(uri, REPORT))):
+        renew_report(uri)
+    return join(uri, REPORT)
+
+
+def renew_report(uri: str) -> None:
+    """Make the report of a completed run again, and list it in the record."""
     record = read_run(uri)
     files = {entry.name: entry for entry in files_of(uri, record)}
-    listed = files.get(REPORT)
-    if not (is_whole(uri, listed) if listed else exists(join(uri, REPORT))):
-        files[REPORT] = write_report(uri, record, read_metrics(uri))
-        if listed:
-            write_record(uri, record, [*files.values()])
-    return join(uri, REPORT)
+    is_listed = REPORT in files
+    files[REPORT] = write_report(uri, record, read_metrics(uri))
+    if is_listed:
+        write_record(uri, record, [*files.values()])
 
 
 def write_report(uri: str, record: Mapping[str, Any], metrics: Mapping[str, float]) -> FileEntry:
@@ -102,6 +111,7 @@ def report_inputs(uri: str, record: Mapping[str, Any], metrics: Mapping[str, flo
         task=record["config"].get("task", {}).get("kind", "node"),
         class_names=graph.class_names,
         metric=metric,
+        metric_class=trained.metric_class,
         decision=trained.decision,
         blow_up=_blow_up(artifacts),
         curves=trained.history,
@@ -136,8 +146,18 @@ def report_inputs(uri: str, record: Mapping[str, Any], metrics: Mapping[str, flo
         confusion=_confusion(trained, graph.label_kind),
         columns=artifacts["infer"].facts(InferFacts).columns,
         config=record["config"],
+        audit=_audit(uri),
         versions={**stored.manifest.versions, **artifacts["train"].manifest.versions},
     )
+
+
+def _audit(uri: str) -> Audited | None:
+    """Return the findings of the run's last audit; None where none was made."""
+    where = join(uri, AUDIT)
+    if not exists(where):
+        return None
+    held = read_document(where, fix="Delete it: `gnnflow audit RUN` writes it again.")
+    return Audited(held["at"], [AuditRow(**each) for each in held["findings"]])
 
 
 def _confusion(trained: TrainFacts, label_kind: LabelKind) -> Array | None:

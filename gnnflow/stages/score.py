@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gnnflow.registry import Signature, Version
-    from gnnflow.stages.base import ArtifactResult, StageContext
+    from gnnflow.stages.base import Artifact, ArtifactResult, StageContext
     from gnnflow.stages.score_drift import ScoreDrift
     from gnnflow.stages.score_figures import Figures
 
@@ -217,11 +217,12 @@ def prepare(context: StageContext, name: str, version: Version) -> Prepared:
             where=name,
             fix="Give the stages the code of that time, or train and publish a version with today's code.",
         )
-    graph = _store_as_encoded(context, version)
+    stored = _store_as_encoded(context, version)
+    graph = stored.facts(GraphFacts)
     # the relations that it aggregates are known only after the select stage
     signature = _named_signature(registry.signature_of(graph), graph, version)
     _check_fits(version, replace(signature, neighbors=version.signature.neighbors), name)
-    check_scored(context, graph)
+    check_scored(context, stored)
     theirs = _theirs(context, version)
     make_inputs(theirs, version)
     signature = registry.signature_of(graph, theirs.artifact("select").facts(SelectFacts))
@@ -247,19 +248,19 @@ def _score(context: StageContext, name: str, version: Version) -> ArtifactResult
     return made
 
 
-def _store_as_encoded(context: StageContext, version: Version) -> GraphFacts:
-    """Return the facts of a graph store of today's tables with the version's encoded columns, which is made if missing.
+def _store_as_encoded(context: StageContext, version: Version) -> Artifact:
+    """Return a graph store of today's tables with the version's encoded columns, which is made if missing.
 
     Where the version encodes columns the tables are read once, by its states.
     """
     if not are_encoded(version.states):
         make_store(context)
-        graph = context.artifact(context.run.store_stage).facts(GraphFacts)
-        if encode_alike(version.states, graph.states):
-            return graph
+        stored = context.artifact(context.run.store_stage)
+        if encode_alike(version.states, stored.facts(GraphFacts).states):
+            return stored
     theirs = _theirs(context, version)
     make_store(theirs)
-    return theirs.artifact(theirs.run.store_stage).facts(GraphFacts)
+    return theirs.artifact(theirs.run.store_stage)
 
 
 def _named_signature(signature: Signature, graph: GraphFacts, version: Version) -> Signature:

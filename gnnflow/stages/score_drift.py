@@ -15,7 +15,8 @@ import numpy as np
 from gnnflow.graph.errors import listed
 from gnnflow.graph.labels import BOUNDS, is_bound, lower_is_better, metric_text
 from gnnflow.ingest.statistics import class_drift, drift_of
-from gnnflow.stages.score_figures import Figures
+from gnnflow.stages.score_figures import PREFIX, Figures
+from gnnflow.train.measured import OF_DECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 SHIFTED = 0.25
 """The index of a shift by custom; the default of `guards.psi`."""
+_NOT_RECORDED = "of classes or costs that are not recorded"  # by an older version of gnnflow
 _SHOWN = 5  # classes and columns that are printed
 _MOST_COLUMNS = 20  # columns that a record keeps
 
@@ -92,9 +94,10 @@ class ScoreDrift:
 
     against: the earlier ones, in words; metrics_against: the ones whose metrics are compared, "" where it is the same.
     indices: the population stability index of predicted classes and of scores, each with how much of it chance gives.
-    shares: of the predicted classes before and now; decided: of the decided ones. changes: of metrics, the headline's
-    first if it has one. columns: as indices, of the columns of nodes and edges that moved most from the tables of
-    training; columns_compared, columns_shifted, columns_unsure: the numbers of all of them.
+    shares: of the predicted classes before and now; decided: of the decided ones; decided_why_not: the reason where
+    these cannot be compared. changes: of metrics, the headline's first if it has one. columns: as indices, of the
+    columns of nodes and edges that moved most from the tables of training; columns_compared, columns_shifted,
+    columns_unsure: the numbers of all of them.
     """
 
     against: str
@@ -108,6 +111,7 @@ class ScoreDrift:
     columns_unsure: int = 0
     metrics_against: str = ""
     decided: dict[str, tuple[float, float]] = field(default_factory=dict)
+    decided_why_not: str = ""
 
     @staticmethod
     def read(held: Mapping[str, Any]) -> ScoreDrift:
@@ -192,6 +196,8 @@ class ScoreDrift:
         yield f"compared with {self.against}:"
         if not self.metrics_against:
             yield from (f"  {each.text}" for each in self.changes)
+        if self.decided_why_not:
+            yield f"  decisions cannot be compared: {self.decided_why_not}"
         for verb, shares in (("decided", self.decided), ("predicted", self.shares)):
             for name, (before, now) in sorted(shares.items(), key=lambda each: (-abs(each[1][1] - each[1][0]), each)):
                 yield f"  {verb} {name} {now:.2%}, {before:.2%} before"
@@ -210,13 +216,14 @@ def _with_columns(names: list[str], count: int, compared: int) -> list[str]:
 def drift_from(now: Figures, earlier: Iterable[tuple[Figures, str]]) -> ScoreDrift | None:
     """Return how predictions differ from earlier ones, the last first, each with its name; None without any.
 
-    Their metrics are compared with the last ones that have the headline's, or any where it is not measured now.
+    Their metrics are compared with the last ones that have the headline's, or any where it is not measured now. Metrics
+    of targets that chose the model are no reference: honest ones would look worse.
     """
     last: tuple[Figures, str] | None = None
     wanted = {now.headline} & now.metrics.keys() or now.metrics.keys()
     for each in earlier:
         last = last or each
-        if not wanted or wanted & each[0].metrics.keys():
+        if not wanted or (wanted & each[0].metrics.keys() and not each[0].chose_model):
             found = drift_between(now, last[0], against=last[1])
             if each is last:
                 return found
@@ -231,7 +238,9 @@ def drift_between(now: Figures, before: Figures, *, against: str) -> ScoreDrift:
         moved = class_drift(dict(before.counts.items()), dict(now.counts.items()))
         found.indices["predicted classes"] = (moved.psi, moved.chance)
         found.shares.update(_shares(now, before, lambda figures: figures.counts))
-    if now.decided and before.decided:
+    if now.decided and before.decided and (why := _other_decisions(now, before)):
+        found = replace(found, decided_why_not=why)
+    elif now.decided and before.decided:
         found.decided.update(_shares(now, before, lambda figures: figures.decided))
     if now.scores is None or before.scores is None or now.scored != before.scored or not (now.rows and before.rows):
         return found
@@ -265,6 +274,13 @@ def _changes(now: Figures, before: Figures) -> Iterator[Change]:
 
 def _why_not(name: str, now: Figures, before: Figures) -> str:
     """Return why a metric cannot be compared, as a clause; "" where it can."""
+    if now.chose_model or before.chose_model:
+        return f"of targets that chose the model{'' if now.chose_model else ' then'}"
+    own, other = (each.measured.get(name, _NOT_RECORDED) for each in (now, before))
+    if own != other:
+        return f"{own} now and {other} before"
+    if name.removeprefix(PREFIX) in OF_DECISIONS and (why := _other_decisions(now, before)):
+        return why
     if name in now.class_means and name in before.class_means and now.classes != before.classes:
         return "as a mean over other classes"
     # the first k of twice as many targets are another share of them
@@ -272,6 +288,13 @@ def _why_not(name: str, now: Figures, before: Figures) -> str:
     if now.top and name.endswith(f"_at_{now.top}") and round(same_share) != now.top:
         return f"among {now.labelled:,} targets now and {before.labelled:,} before"
     return ""
+
+
+def _other_decisions(now: Figures, before: Figures) -> str:
+    """Return how the rules of decisions differ, as a clause; "" where they are one."""
+    if now.decided_by == before.decided_by:
+        return ""
+    return f"{now.decided_by} now and {before.decided_by or 'by a rule that is not recorded'} before"
 
 
 def _beyond_noise(name: str, now: Mapping[str, float], before: Mapping[str, float]) -> bool | None:

@@ -36,6 +36,7 @@ from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.run_folder import prediction_files
 from gnnflow.storage.tables import read_artifact_table
 from gnnflow.train.decisions import Deciding
+from gnnflow.train.measured import decided_by, measured_of
 from gnnflow.train.metrics import class_means, metrics_of
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ _EMBEDDINGS = (
     "embeddings are not judged: scoring holds out no edge of these tables. `gnnflow score-pairs` scores pairs by them"
 )
 _SMALLEST = float(np.finfo(np.float32).tiny)
-_PREFIX = "score."
+PREFIX = "score."
+"""Begins the names of metrics of scored targets."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,9 @@ class Figures:
     are. headline: the metric that chose the model. notes: sentences on what was not measured. class_means: the metrics
     that are means over classes. classes: the ones that the judged labels have, which such a mean is over. top: the
     number of targets of precision and recall at k. decided: targets of each decided class, or of the class that is
-    decided for; rule: the decision in words, "" where the likeliest class is decided.
+    decided for; rule: the decision in words, "" where the likeliest class is decided. measured: what metrics are of
+    that differ between models, as `measured_of` tells it; decided_by: the rule without its threshold. chose_model: the
+    judged targets chose the model, so that metrics may be too good.
     """
 
     rows: int
@@ -81,6 +85,9 @@ class Figures:
     top: int = 0
     decided: dict[str, int] = field(default_factory=dict)
     rule: str = ""
+    measured: dict[str, str] = field(default_factory=dict)
+    decided_by: str = ""
+    chose_model: bool = False
 
     @staticmethod
     def read(held: Mapping[str, Any]) -> Figures:
@@ -236,15 +243,21 @@ class _Gathered:
         values: dict[str, float] = {}
         classes: tuple[str, ...] = ()
         judged = self._judged(notes)
-        labelled = 0 if judged is None else len(judged[1])
+        labelled = 0 if judged is None else len(judged.labels)
         if judged is not None and labelled:
-            logits, labels = judged
+            logits, labels = judged.logits, judged.labels
             found = metrics_of(
-                logits, labels, label_kind=self.model.kind, intervals=True, deciding=deciding, class_names=names
+                logits,
+                labels,
+                label_kind=self.model.kind,
+                intervals=True,
+                deciding=deciding,
+                class_names=names,
+                positive=None if deciding is None else deciding.positive,
             )
             values, notes = found.named("score"), [*notes, *found.notes]
             classes = tuple(names[number] for number in np.flatnonzero(_has_class(labels, len(names))))
-        means = class_means(self.model.kind, len(names))
+        means = class_means(self.model.kind, len(names), None if deciding is None else deciding.positive)
         total = max(self.rows, 1)
         running = np.cumsum(self.codes)
         ends = np.searchsorted(running, np.array(_QUANTILES) * self.rows)
@@ -252,22 +265,25 @@ class _Gathered:
             self.rows,
             labelled,
             values,
-            _PREFIX + self.model.headline,
+            PREFIX + self.model.headline,
             tuple(notes),
             {name: int(count) for name, count in zip(names, self.predicted, strict=True)},
             self.name,
             self.total / total,
             {f"{share:.0%}": float(value) for share, value in zip(_QUANTILES, upper_ends(ends), strict=True)},
             counted_column(self.name, self.codes),
-            tuple(name for name in (_PREFIX + each for each in means) if name in values),
+            tuple(name for name in (PREFIX + each for each in means) if name in values),
             classes,
             0 if deciding is None else deciding.top,
             self.decided if rule else {},
             rule,
+            {PREFIX + name: text for name, text in measured_of(deciding, names).items()} if labelled else {},
+            decided_by(deciding, names) if names else "",
+            labelled > 0 and judged is not None and judged.chose_model,
         )
 
-    def _judged(self, notes: list[str]) -> tuple[FloatArray, Array] | None:
-        """Return the logits and the labels that metrics are of, and note which are left out; None without labels.
+    def _judged(self, notes: list[str]) -> _Judged | None:
+        """Return the targets that metrics are of, and note which are left out; None without labels.
 
         Targets that chose the model are judged only where no others have a label.
         """
@@ -276,13 +292,22 @@ class _Gathered:
         logits, labels, chose = (np.concatenate(each) for each in zip(*self.kept, strict=True))
         count = int(chose.sum())
         if not count:
-            return logits, labels
+            return _Judged(logits, labels)
         why = "of the split valid of training, which chose the model"
         if count == len(labels):
             notes.append(f"all judged targets are {why}: metrics may be too good")
-            return logits, labels
+            return _Judged(logits, labels, chose_model=True)
         notes.append(f"{count:,} labels are not counted, since their targets are {why}")
-        return logits[~chose], labels[~chose]
+        return _Judged(logits[~chose], labels[~chose])
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """The logits [N, C] and labels of the targets that metrics are of. chose_model: all of them did."""
+
+    logits: FloatArray
+    labels: Array
+    chose_model: bool = False
 
 
 def _own_splits(table: pa.Table) -> IntArray:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from gnnflow.config.decide_section import stored_decide
+from gnnflow.config.decide_section import named_class, stored_decide
 from gnnflow.graph.errors import StorageError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import AUTO, LABEL_KINDS, choose_metric, names_of_classes
 from gnnflow.registry.scores import read_scores, record_score
 from gnnflow.registry.versions import CONFIG
+from gnnflow.stages.column_drift import column_drifts
 from gnnflow.stages.edge_drift import edge_drifts
-from gnnflow.stages.guards import column_drifts
 from gnnflow.stages.score_drift import ScoreDrift, drift_from
 from gnnflow.stages.score_figures import Figures, Model, figures_of
 from gnnflow.stages.score_guards import check_drift
@@ -68,7 +68,8 @@ def judge(context: StageContext, version: Version, folder: str, *, store: GraphS
     drift = drift_from(found, figures)
     if drift is not None and trained is not None:
         drifts, _ = column_drifts(*(_all_facts(each) for each in (store, trained)))
-        drift = drift.with_columns({**drifts, **edge_drifts(store, trained)})
+        of_edges, _ = edge_drifts(store, trained)
+        drift = drift.with_columns({**drifts, **of_edges})
     check_drift(context.config, found, drift, folder=folder)  # a scoring that is stopped is no one's reference
     tables = context.config.graph.model_dump(mode="json")
     record = record_score(
@@ -120,11 +121,12 @@ def _model_of(version: Version) -> Model:
     from gnnflow.train.decisions import Deciding
 
     kind, config = version.signature.learned, json.loads(version.read(CONFIG))
+    decision = read_decision(version.uri, read=version.read)
+    names, decide = names_of_classes(version.class_names, version.signature.num_classes), stored_decide(config)
+    deciding = Deciding.of(decide, decision, names=names)
     try:
         headline = metric_of({"config": config, "artifacts": version.artifacts})
     except StorageError:  # the artifact of its training, which knows what auto stood for, may be deleted
-        headline = choose_metric(AUTO, kind)
-    decision = read_decision(version.uri, read=version.read)
-    names = names_of_classes(version.class_names, version.signature.num_classes)
-    deciding = Deciding.of(stored_decide(config), decision, names=names)
+        named = None if named_class(decide) is None or deciding is None else deciding.positive
+        headline = choose_metric(AUTO, kind, named=named)
     return Model(kind, version.class_names, headline, deciding)

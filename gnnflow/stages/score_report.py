@@ -77,6 +77,7 @@ def _inputs(record: ScoreRecord, version: Version, links: Mapping[str, str]) -> 
         },
         decided=figures.decided_text if figures.rule else "",
         decided_before=() if drift is None else tuple((name, before) for name, (before, _) in drift.decided.items()),
+        decided_why_not="" if drift is None else drift.decided_why_not,
         scored=figures.scored,
         facts={name: f"{value:.4g}" for name, value in facts.items()},
         drift=() if drift is None else (*_drift_rows(drift),),

@@ -184,6 +184,7 @@ def _facts(result: TrainResult, attempts: tuple[RankAttempt, ...], links: LinkFa
         constant=result.constant,
         link_facts=links,
         metric=result.metric,
+        metric_class=result.metric_class,
         decision=result.decision,
         scores=result.scores,
         losses=result.losses,

@@ -1,9 +1,9 @@
 """Reads a run's folder: its record, which lists its files, and the metrics.
 
-    runs/<name>/<fingerprint>/run.json, metrics.json, predictions/*.parquet, report.html
+    runs/<name>/<fingerprint>/run.json, metrics.json, predictions/*.parquet, report.html, audit.json
 
 The record is written last, is the run's commit, and says when the run was completed. The run's artifacts can make the
-listed files again.
+listed files again. The findings of an audit are not listed: they are made later, by whoever asks for them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from gnnflow.storage.writing import FileEntry
 
 METRICS = "metrics.json"
 REPORT = "report.html"
+AUDIT = "audit.json"
 PREDICTIONS = "predictions"
 _AT = "at"
 _KEYS = {"name", "config", "store", "artifacts"}
@@ -146,6 +147,15 @@ def metric_of(record: dict[str, Any]) -> str:
         return metric
     trained = record["artifacts"]["train"]
     return read_facts(trained, read_manifest(trained), TrainFacts).metric
+
+
+def metric_class_of(record: dict[str, Any]) -> str:
+    """Return the class that areas under curves of a run are of, where its config names one; empty otherwise."""
+    decide = record["config"].get("task", {}).get("decide")
+    if not isinstance(decide, Mapping) or decide.get("positive") is None:
+        return ""
+    trained = record["artifacts"]["train"]
+    return read_facts(trained, read_manifest(trained), TrainFacts).metric_class
 
 
 def files_of(run: str, record: dict[str, Any]) -> tuple[FileEntry, ...]:

@@ -115,6 +115,13 @@ class Deciding:
         """True where the likeliest of several classes is decided, so that decisions are predictions."""
         return self.positive is None and not self.has_costs
 
+    @property
+    def effective_prices(self) -> Prices | None:
+        """The costs that decisions are measured by; None without any."""
+        if self.prices is not None or self.decision is None or not self.has_costs:
+            return self.prices
+        return Prices(self.decision.costs)
+
     def flags(self, logits: FloatArray) -> BoolArray | None:
         """Return the targets of raw outputs [N, C] that are decided for [N]; None without a threshold."""
         if self.positive is None or self.threshold is None:
@@ -133,9 +140,7 @@ class Deciding:
         None without prices, or where the decision does not say what they are of: there is no threshold, or it is of
         another class than they are.
         """
-        prices = self.prices
-        if prices is None:
-            prices = Prices(self.decision.costs) if self.decision is not None and self.has_costs else None
+        prices = self.effective_prices
         classes, flags, positive = self.classes(logits), self.flags(logits), self.positive
         if flags is not None and positive is not None and logits.shape[1] == _TWO:
             classes = np.where(flags, positive, 1 - positive)

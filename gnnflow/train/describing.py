@@ -13,7 +13,7 @@ import numpy as np
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
 from gnnflow.graph.batch import sum_relations
-from gnnflow.graph.labels import LABEL_KINDS, LabelKind
+from gnnflow.graph.labels import AREAS, LABEL_KINDS, LabelKind
 from gnnflow.graph.made_features import table_columns
 from gnnflow.graph.score_facts import BINS, MOST_CLASSES, MOST_CURVES, MOST_STEPS, ClassScores, ScoreFacts, ScoreGroup
 from gnnflow.storage.graph_store import GraphStore
@@ -39,10 +39,12 @@ def describe_scores(
     metric: str,
     deciding: Deciding | None = None,
     store: GraphStore | None = None,
+    named: int | None = None,
 ) -> ScoreFacts | None:
     """Return the facts of a split's scores; None where no target has a label.
 
     metric: of the groups; the label kind's usual one where it is the loss. store: has the targets' in-degrees.
+    named: the class that areas under curves are of, which a config names.
     """
     kept = labelled_rows(outputs.labels)
     logits, labels, targets = outputs.logits[kept], outputs.labels[kept], outputs.targets[kept]
@@ -53,14 +55,15 @@ def describe_scores(
     if label_kind == "single":
         deciding = deciding or Deciding()
         found = _of_two(logits, labels, deciding) if logits.shape[1] == _TWO else _of_many(logits, labels, deciding)
-        found["rare"] = _rarest(labels) if metric in _OF_CLASSES else None
+        rare = _rarest(labels) if named is None or metric not in AREAS else named
+        found["rare"] = rare if metric in _OF_CLASSES else None
     elif label_kind == "regression":
         found = _of_numbers(logits[:, 0].astype(np.float64) - labels)
     elif label_kind == "link":
         found = _of_links(ranks_of(logits), logits.shape[1])
     groups: tuple[ScoreGroup, ...] = ()
     if store is not None:
-        measure = _GroupMeasure(logits, labels, label_kind, metric, found.get("rare"))
+        measure = _GroupMeasure(logits, labels, label_kind, metric, found.get("rare"), named)
         groups = _groups(measure, in_degrees(store, targets))
         if store.facts.targets == "nodes":
             groups += _value_groups(measure, targets, store)
@@ -182,11 +185,13 @@ class _GroupMeasure:
     label_kind: LabelKind
     metric: str
     rare: int | None
+    named: int | None
 
     def group(self, rows: IntArray, low: int = 0, high: int = 0, column: str = "", value: str = "") -> ScoreGroup:
         """Return the targets of some rows as a group."""
         labels, names = self.labels[rows], [self.metric]
-        found = metrics_of(self.logits[rows], labels, label_kind=self.label_kind, names=names).values.get(self.metric)
+        measured = metrics_of(self.logits[rows], labels, label_kind=self.label_kind, names=names, positive=self.named)
+        found = measured.values.get(self.metric)
         of_rare = None if self.rare is None else int((labels == self.rare).sum())
         return ScoreGroup(low, high, len(rows), found, column, value, of_rare)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from gnnflow.config import TrainConfig
 from gnnflow.config.train_section import needs_ranks
 from gnnflow.graph.errors import TrainingError
-from gnnflow.graph.labels import lower_is_better
+from gnnflow.graph.labels import lower_is_better, of_class
 from gnnflow.layers.model import Model
 from gnnflow.progress import Progress, place_text
 from gnnflow.train.checkpoint import Checkpoint, CheckpointError, CheckpointWriter, copied, read_checkpoint
@@ -44,8 +44,9 @@ class FitOptions:
     """A fit's part of a training: its name, its section of the config, and the files that it writes.
 
     `name` labels its progress, `digest` its checkpoints; checkpoint_uri "" has none. Of several ranks, which all go on
-    from the same checkpoint, one `writes_checkpoints`. failures: where a batch whose loss is no number is kept; None
-    keeps none.
+    from the same checkpoint, one `writes_checkpoints`. positive: see `metrics_of`. metric_class: the name of
+    the class that `train.metric` is of; empty where none is named. failures: where a batch whose loss is no number is
+    kept; None keeps none.
     """
 
     name: str
@@ -53,6 +54,8 @@ class FitOptions:
     digest: str = ""
     checkpoint_uri: str = ""
     writes_checkpoints: bool = True
+    positive: int | None = None
+    metric_class: str = ""
     failures: FailureFolder | None = None
 
     @property
@@ -313,7 +316,8 @@ class FitRun:
                 fix="Your loss must return a finite number for the valid split. Balanced weights need a class of this "
                 "split in the train split.",
             )
-        value = loss if metric == "loss" else outputs.metric(metric, self.objective.label_kind)
+        kind, positive = self.objective.label_kind, self.options.positive
+        value = loss if metric == "loss" else outputs.metric(metric, kind, positive=positive)
         height = -value if lower_is_better(metric) else value
         if self.state.is_better(value=height, loss=loss):
             self.state = self.state.with_best(value=height, loss=loss)
@@ -326,7 +330,8 @@ class FitRun:
         if patience == 0 or state.best_epoch < 0 or since < patience:
             return False
         if state.epoch < options.train.epochs:
-            best = f"the best valid {options.train.metric} was in epoch {state.best_epoch + 1}, whose weights are kept"
+            metric = f"{options.train.metric}{of_class(options.train.metric, options.metric_class)}"
+            best = f"the best valid {metric} was in epoch {state.best_epoch + 1}, whose weights are kept"
             ended = f"stopped after epoch {state.epoch} of {options.train.epochs}, {since} epochs without a better one"
             self.progress.message(f"{options.name}: {ended}; {best}")
         return True

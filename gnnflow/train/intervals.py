@@ -19,7 +19,7 @@ import numpy as np
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.labels import LabelKind
-from gnnflow.train.decisions import Deciding, positive_probability
+from gnnflow.train.decisions import Deciding, class_margin, positive_probability
 
 Interval = tuple[float, float]
 Values = dict[str, float]
@@ -36,26 +36,35 @@ _Z = _NORMAL.inv_cdf((1 + LEVEL) / 2)
 
 
 def intervals_of(
-    values: Values, logits: FloatArray, labels: Array, *, label_kind: LabelKind, deciding: Deciding | None = None
+    values: Values,
+    logits: FloatArray,
+    labels: Array,
+    *,
+    label_kind: LabelKind,
+    deciding: Deciding | None = None,
+    positive: int | None = None,
 ) -> dict[str, Interval]:
     """Return low and high of each metric in `values`, the metrics of these targets, which are all labelled.
 
     A metric is left out where the targets show no spread of it, or F1 has more than MOST_CLASSES classes. deciding: how
-    decisions between classes are measured.
+    decisions between classes are measured. positive: see `metrics_of`.
     """
-    found = _INTERVALS[label_kind](values, logits, labels) if len(labels) > 1 else {}
+    found = _INTERVALS[label_kind](values, logits, labels, positive) if len(labels) > 1 else {}
     if deciding is not None and len(labels) > 1:
         found |= _of_decisions(values, logits, labels, deciding)
     return {name: found[name] for name in values if name in found and found[name][0] < found[name][1]}
 
 
-def one_against_rest(logits: FloatArray, labels: Array) -> tuple[Array, Array]:
-    """Return the inputs of areas under the ROC curve: a score per column, and whether the target is of its class.
+def one_against_rest(logits: FloatArray, labels: Array, positive: int | None = None) -> tuple[Array, Array]:
+    """Return the inputs of areas under curves: a score per column, and whether the target is of its class.
 
-    Two classes: one column, the difference of the logits for class 1. More: a column per class, its probability.
+    positive: the one class to measure, which is one column, its log-odds; class 1 of two where it is None. Of more
+    classes None is a column per class, its probability.
     """
-    if logits.shape[1] == 2:  # noqa: PLR2004 - binary
-        return logits[:, 1:] - logits[:, :1], labels[:, None] == 1
+    if positive is None and logits.shape[1] == 2:  # noqa: PLR2004 - binary
+        positive = 1
+    if positive is not None:
+        return class_margin(logits, positive)[:, None], labels[:, None] == positive
     share = logits - logits.max(axis=1, keepdims=True, initial=-np.inf)
     np.exp(share, out=share)
     share /= share.sum(axis=1, keepdims=True)
@@ -84,12 +93,13 @@ def influences_of(
     label_kind: LabelKind,
     names: Collection[str] | None = None,
     deciding: Deciding | None = None,
+    positive: int | None = None,
 ) -> dict[str, FloatArray]:
     """Return by how much each labelled target moves a metric, its influence [N], where the metric has one.
 
     The sum of the squares is the variance of the metric; of the differences of two models', of the metrics' difference.
     names: of areas under curves, which take long, no others are computed; None computes all. deciding: how decisions
-    between classes are measured, of which costs have influences.
+    between classes are measured, of which costs have influences. positive: see `metrics_of`.
     """
     if label_kind == "regression":
         error = np.abs(logits[:, 0].astype(np.float64) - labels)
@@ -104,7 +114,7 @@ def influences_of(
         return {}
     hits = _of_mean(logits.argmax(axis=1) == labels)
     found = {"accuracy": hits, "micro_f1": hits, "brier": _of_mean(squared_errors(logits, labels))}
-    scores, truth = one_against_rest(logits, labels)
+    scores, truth = one_against_rest(logits, labels, positive)
     if (truth.any(axis=0) & ~truth.all(axis=0)).any():
         of_curves = {"roc_auc": _influence, "average_precision": _precision_influence}
         for name in (each for each in of_curves if names is None or each in names):
@@ -123,7 +133,7 @@ def _of_mean(values: Array) -> FloatArray:
     return np.asarray((values - values.mean()) / len(values), np.float64)
 
 
-def _of_classes(values: Values, logits: FloatArray, labels: Array) -> dict[str, Interval]:
+def _of_classes(values: Values, logits: FloatArray, labels: Array, positive: int | None) -> dict[str, Interval]:
     share = _wilson(values["accuracy"], len(labels))
     found = {"accuracy": share, "micro_f1": share}  # with one class per target these two are one number
     # truth and guess of each target, as places among the classes that occur [N]
@@ -136,9 +146,10 @@ def _of_classes(values: Values, logits: FloatArray, labels: Array) -> dict[str, 
         counts = [np.bincount(key, minlength=size).reshape(num_groups, -1) for key in keys]
         found["macro_f1"] = _percentiles(_macro_f1(*_resampled(counts)), values["macro_f1"])
     if "roc_auc" in values:
-        found["roc_auc"] = _area(values["roc_auc"], _mean_influence(*one_against_rest(logits, labels), _influence))
+        influence = _mean_influence(*one_against_rest(logits, labels, positive), _influence)
+        found["roc_auc"] = _area(values["roc_auc"], influence)
     if "average_precision" in values:
-        influence = _mean_influence(*one_against_rest(logits, labels), _precision_influence)
+        influence = _mean_influence(*one_against_rest(logits, labels, positive), _precision_influence)
         found["average_precision"] = _area(values["average_precision"], influence)
     if "brier" in values:
         found["brier"] = mean_interval(squared_errors(logits, labels), values["brier"])
@@ -162,7 +173,7 @@ def _of_decisions(values: Values, logits: FloatArray, labels: Array, deciding: D
     return found
 
 
-def _of_labels(values: Values, logits: FloatArray, labels: Array) -> dict[str, Interval]:
+def _of_labels(values: Values, logits: FloatArray, labels: Array, _: int | None) -> dict[str, Interval]:
     truth, guess = labels > 0, logits > 0
     found = {"accuracy": _wilson(values["accuracy"], len(labels))}
     if labels.shape[1] <= MOST_CLASSES:
@@ -188,7 +199,7 @@ def _of_labels(values: Values, logits: FloatArray, labels: Array) -> dict[str, I
     return found
 
 
-def _of_numbers(values: Values, logits: FloatArray, labels: Array) -> dict[str, Interval]:
+def _of_numbers(values: Values, logits: FloatArray, labels: Array, _: int | None) -> dict[str, Interval]:
     error = np.abs(logits[:, 0].astype(np.float64) - labels)
     group, num_groups = _groups(len(labels))
     sums = [np.bincount(group, weights, minlength=num_groups)[:, None] for weights in (error, error**2, None)]
@@ -199,7 +210,7 @@ def _of_numbers(values: Values, logits: FloatArray, labels: Array) -> dict[str, 
     }
 
 
-def _of_links(values: Values, logits: FloatArray, labels: Array) -> dict[str, Interval]:
+def _of_links(values: Values, logits: FloatArray, labels: Array, _: int | None) -> dict[str, Interval]:
     found = {name: _wilson(value, len(labels)) for name, value in values.items() if name.startswith("hits_at_")}
     found["mrr"] = mean_interval(1 / ranks_of(logits), values["mrr"])
     if "roc_auc" in values:
@@ -207,7 +218,7 @@ def _of_links(values: Values, logits: FloatArray, labels: Array) -> dict[str, In
     return found
 
 
-_INTERVALS: dict[LabelKind, Callable[[Values, FloatArray, Array], dict[str, Interval]]] = {
+_INTERVALS: dict[LabelKind, Callable[[Values, FloatArray, Array, int | None], dict[str, Interval]]] = {
     "single": _of_classes,
     "multi": _of_labels,
     "regression": _of_numbers,

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gnnflow.config import NodeTask, PlateauSchedule, TaskConfig, TrainConfig
-from gnnflow.config.decide_section import DecideConfig, check_decide
+from gnnflow.config.decide_section import DecideConfig, check_decide, named_class
 from gnnflow.config.neighbors_section import WalkNeighbors
-from gnnflow.config.task_section import decide_of
+from gnnflow.config.task_section import decide_of, measured_class
 from gnnflow.config.train_keys import RANKS_PLACE_ONLY
 from gnnflow.config.train_section import rank_keys, result_keys
 from gnnflow.graph.facts import ShardEntry
@@ -172,6 +172,21 @@ class TrainJob:
         return self.decides and (self.num_classes == 2 or self.decide.kind != "auto")  # noqa: PLR2004 two classes
 
     @property
+    def positive(self) -> int | None:
+        """The class that areas under curves are of, see `metrics_of`."""
+        return measured_class(self.task, self.label_kind, self.class_names)
+
+    @property
+    def named(self) -> int | None:
+        """The class that `task.decide` names; None where it names none."""
+        return None if named_class(self.decide) is None else self.positive
+
+    @property
+    def metric_class(self) -> str:
+        """The name of the class that `task.decide` names; empty where it names none."""
+        return "" if self.named is None else self.class_names[self.named]
+
+    @property
     def class_names(self) -> list[str]:
         """A name for each class."""
         held = () if self.graph.store is None else self.graph.store.facts.class_names
@@ -181,7 +196,7 @@ class TrainJob:
         """Return the job with the metric that `auto` stands for on the labels of its graph."""
         facts = None if self.graph.store is None else self.graph.store.facts
         counts = {} if facts is None else {"train": facts.train_class_counts, "valid": facts.valid_class_counts}
-        metric = choose_metric(self.train.metric, self.label_kind, **counts)
+        metric = choose_metric(self.train.metric, self.label_kind, **counts, named=self.named)
         return replace(self, train=self.train.model_copy(update={"metric": metric}))
 
     @property
@@ -220,6 +235,8 @@ def fit_digest(job: TrainJob, name: str) -> str:
     }
     if job.task.kind != "node":
         content["task"] = job.task.model_dump(mode="json", exclude={"decide"})
+    if job.named is not None:  # another class may have another best epoch
+        content["named"] = job.named
     if job.start is not None:
         content["start"] = job.start.digest
     if isinstance(job.graph, StoredGraph):

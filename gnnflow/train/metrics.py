@@ -58,9 +58,10 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Told:
-    """Notes about metrics, to which measures append, and the names of classes for them."""
+    """Notes about metrics, to which measures append, the names of classes for them, and the class that areas are of."""
 
     class_names: Sequence[str] = ()
+    positive: int | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -80,18 +81,20 @@ def metrics_of(
     intervals: bool = False,
     deciding: Deciding | None = None,
     class_names: Sequence[str] = (),
+    positive: int | None = None,
 ) -> Metrics:
     """Score logits [N, C] against labels (int64 [N], float32 [N, C] multi-label, float32 [N] regression).
 
     `names` limits the work to some metrics; without it every metric of the label kind and the confusion counts are
     computed. With `intervals` each has its 95 % confidence interval. deciding: how decisions between classes are
-    measured; None measures none. class_names: for notes.
+    measured; None measures none. class_names: for notes. positive: the one class that areas under curves are of; None:
+    class 1 of two, and of more the mean over classes.
     """
     kept = labelled_rows(labels)
     if not kept.all():  # they may be most of what a process holds
         logits, labels = logits[kept], labels[kept]
     values: dict[str, float] = {}
-    told = Told(class_names)
+    told = Told(class_names, positive)
     measures = _MEASURES[label_kind]
     computed = {**measures.metrics, **measures.further}
     for name in computed if names is None else names:
@@ -104,17 +107,23 @@ def metrics_of(
         values |= of_decisions
         told.notes.extend(notes)
     counts = measures.confusion(logits, labels) if names is None and len(labels) else None
-    bounds = intervals_of(values, logits, labels, label_kind=label_kind, deciding=deciding) if intervals else {}
+    bounds: dict[str, Interval] = {}
+    if intervals:
+        bounds = intervals_of(values, logits, labels, label_kind=label_kind, deciding=deciding, positive=positive)
     constant = measures.constant(logits, class_names) if names is None and _differ(labels, label_kind) else ""
     return Metrics(values, tuple(told.notes), counts, bounds, constant)
 
 
-def class_means(label_kind: LabelKind, num_classes: int) -> tuple[str, ...]:
-    """Return the metrics that are means over the classes that the targets have."""
+def class_means(label_kind: LabelKind, num_classes: int, positive: int | None = None) -> tuple[str, ...]:
+    """Return the metrics that are means over the classes that the targets have. positive: see `metrics_of`."""
     if label_kind == "multi":
         return ("macro_f1", "roc_auc", "average_precision")
     if label_kind == "single":
-        return ("macro_f1",) if num_classes == _TWO else ("macro_f1", "roc_auc", "average_precision")
+        return (
+            ("macro_f1",)
+            if num_classes == _TWO or positive is not None
+            else ("macro_f1", "roc_auc", "average_precision")
+        )
     return ()
 
 
@@ -167,13 +176,22 @@ def _macro_f1(logits: FloatArray, labels: Array, _: Told) -> float:
 
 
 def _roc_auc(logits: FloatArray, labels: Array, told: Told) -> float:
-    """Two classes: the area for class 1. More: the mean over classes of one against the rest (softmax)."""
-    return _class_mean(_area, *one_against_rest(logits, labels), told, name="roc_auc")
+    """One class, or class 1 of two: its area. Else: the mean over classes of one against the rest (softmax)."""
+    return _class_mean(_area, *_columns(logits, labels, told), told, name="roc_auc")
 
 
 def _average_precision(logits: FloatArray, labels: Array, told: Told) -> float:
-    """Two classes: of class 1. More: the mean over classes of one against the rest (softmax)."""
-    return _class_mean(precision_area, *one_against_rest(logits, labels), told, name="average_precision")
+    """One class, or class 1 of two: its own. Else: the mean over classes of one against the rest (softmax)."""
+    return _class_mean(precision_area, *_columns(logits, labels, told), told, name="average_precision")
+
+
+def _columns(logits: FloatArray, labels: Array, told: Told) -> tuple[Array, Array]:
+    """Return the inputs of areas under curves. Raises UndefinedMetricError where the one class has no targets."""
+    scores, truth = one_against_rest(logits, labels, told.positive)
+    if told.positive is not None and logits.shape[1] > _TWO and len(labels) and not truth.any():
+        name = names_of_classes(told.class_names, logits.shape[1])[told.positive]
+        raise UndefinedMetricError(f"no target is of class {name}")
+    return scores, truth
 
 
 def _multi_precision(logits: FloatArray, labels: Array, told: Told) -> float:

@@ -55,10 +55,11 @@ class Outputs:
         intervals: bool = False,
         deciding: Deciding | None = None,
         class_names: Sequence[str] = (),
+        positive: int | None = None,
     ) -> Metrics:
         """Return every metric that the labels define, its interval if asked for, and the confusion counts.
 
-        deciding, class_names: see `metrics_of`.
+        deciding, class_names, positive: see `metrics_of`.
         """
         return metrics_of(
             self.logits,
@@ -67,30 +68,35 @@ class Outputs:
             intervals=intervals,
             deciding=deciding,
             class_names=class_names,
+            positive=positive,
         )
 
     def take(self, rows: Array) -> Outputs:
         """Return the outputs of some targets, in this order."""
         return replace(self, logits=self.logits[rows], labels=self.labels[rows], targets=self.targets[rows])
 
-    def influence(self, name: str, label_kind: LabelKind, *, deciding: Deciding | None = None) -> FloatArray | None:
+    def influence(
+        self, name: str, label_kind: LabelKind, *, deciding: Deciding | None = None, positive: int | None = None
+    ) -> FloatArray | None:
         """Return by how much each labelled target moves a metric; None where the metric has no such number."""
         kept = labelled_rows(self.labels)
         logits, labels = self.logits[kept], self.labels[kept]
-        return influences_of(logits, labels, label_kind=label_kind, names=[name], deciding=deciding).get(name)
+        found = influences_of(logits, labels, label_kind=label_kind, names=[name], deciding=deciding, positive=positive)
+        return found.get(name)
 
     def decision(self, decide: DecideConfig, *, names: Sequence[str]) -> Decision:
         """Return the decision between classes that these outputs, of valid, give. names: of all classes."""
         kept = labelled_rows(self.labels)
         return choose_decision(decide, self.logits[kept], self.labels[kept], names=names)
 
-    def metric_or_nan(self, name: str, label_kind: LabelKind) -> float:
+    def metric_or_nan(self, name: str, label_kind: LabelKind, *, positive: int | None = None) -> float:
         """Return one metric, NaN where the labels do not define it."""
-        return metrics_of(self.logits, self.labels, label_kind=label_kind, names=[name]).values.get(name, np.nan)
+        found = metrics_of(self.logits, self.labels, label_kind=label_kind, names=[name], positive=positive)
+        return found.values.get(name, np.nan)
 
-    def metric(self, name: str, label_kind: LabelKind) -> float:
+    def metric(self, name: str, label_kind: LabelKind, *, positive: int | None = None) -> float:
         """Return one metric. Raises TrainingError where the labels do not define it."""
-        found = metrics_of(self.logits, self.labels, label_kind=label_kind, names=[name])
+        found = metrics_of(self.logits, self.labels, label_kind=label_kind, names=[name], positive=positive)
         if name not in found.values:
             raise TrainingError(
                 f"{'; '.join(found.notes)} in the validation split",

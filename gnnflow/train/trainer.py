@@ -44,8 +44,8 @@ class TrainResult:
     Rows hold epoch, train_loss, lr (of the last update), samples_per_second, seconds, also by part of the epoch (see
     `profile.py`), and, with a validation split, valid_loss and valid_<metric>. Epochs count from 1, in rows as in
     best_epoch. Metrics are `<split>.<name>`, `baseline.<split>.<name>` and `train.*` figures. confusion: by split, see
-    `Metrics`. profiles: of each rank, the mean over epochs. device, constant, metric, decision, scores, losses: see
-    `TrainFacts`.
+    `Metrics`. profiles: of each rank, the mean over epochs. device, constant, metric, metric_class, decision, scores,
+    losses: see `TrainFacts`.
     """
 
     weights: bytes
@@ -57,6 +57,7 @@ class TrainResult:
     device: str = ""
     constant: str = ""
     metric: str = ""
+    metric_class: str = ""
     decision: Decision | None = None
     scores: ScoreFacts | None = None
     losses: dict[str, float] = field(default_factory=dict)
@@ -114,6 +115,7 @@ def train(
         device=described(device),
         constant=_constant(found),
         metric=job.train.metric,
+        metric_class=job.metric_class,
         decision=made.decision,
         scores=made.scores,
         losses=made.losses,
@@ -151,13 +153,21 @@ def _train_one(
         outputs = held.pop(split, None) or source.outputs(model, split)
         is_measured = split == "test" and name == "train"
         names = job.class_names
-        found[split] = outputs.metrics(job.label_kind, intervals=is_measured, deciding=deciding, class_names=names)
+        found[split] = outputs.metrics(
+            job.label_kind, intervals=is_measured, deciding=deciding, class_names=names, positive=job.positive
+        )
         if split != "test" and math.isfinite(loss := outputs.loss(objective)):
             losses[split] = loss
         if name == "train" and split == source.splits[-1]:
             metric, store = job.train.metric, job.graph.store
             scores = describe_scores(
-                outputs, split, label_kind=job.label_kind, metric=metric, deciding=deciding, store=store
+                outputs,
+                split,
+                label_kind=job.label_kind,
+                metric=metric,
+                deciding=deciding,
+                store=store,
+                named=job.named,
             )
     if decision is not None and job.reads_valid and name == "train":
         progress.message(f"{name}: {decision.tell(job.class_names[decision.positive or 0])}")
@@ -194,6 +204,8 @@ def _options(job: TrainJob, name: str) -> FitOptions:
         name,
         job.train,
         digest=fit_digest(job, name),
+        positive=job.positive,
+        metric_class=job.metric_class,
         checkpoint_uri=join(job.files.checkpoints, f"{name}.safetensors") if job.files.checkpoints else "",
         failures=FailureFolder(job.files.failures, store) if job.files.failures and store else None,
     )

@@ -148,6 +148,15 @@ def test_only_models_whose_first_weights_changed_are_trained_anew():
     assert "first_weights" not in STAGES["train"].keys(config(*bare, "task.decoder.kind=mlp"))
 
 
+def test_only_configs_that_name_a_class_are_trained_anew_by_its_metric():
+    """Their best epoch was chosen by a mean over classes; every other model is what it was."""
+    plain, rule = config(), config("task.decide.kind=f1")
+    named = config("task.decide={kind: f1, positive: ring}", "train.baselines=[majority]")
+    for stage in ("train", "baselines"):
+        assert STAGES[stage].keys(named)["metrics_of"] == "ring"
+        assert "metrics_of" not in {**STAGES[stage].keys(plain), **STAGES[stage].keys(rule)}
+
+
 def test_a_device_is_no_part_of_a_fingerprint_but_where_it_is_another_than_the_cpu():
     plain, named = config(), config("train.device=cpu", "infer.device=cpu")
     for stage in ("train", "infer"):

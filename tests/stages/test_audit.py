@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +20,14 @@ import pytest
 
 import gnnflow as gf
 from gnnflow.config import Config
-from gnnflow.stages import audit_edges
+from gnnflow.stages import audit, audit_edges
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.pipeline import run as run_pipeline
 from gnnflow.storage import verified
 from gnnflow.storage.columns import from_matrix, to_numpy
 from gnnflow.storage.documents import encode_document
 from gnnflow.storage.manifest import commit, read_manifest
-from gnnflow.storage.run_folder import read_run
+from gnnflow.storage.run_folder import damaged_files, read_run
 from gnnflow.storage.tables import read_table, write_table
 from tests.command_line import printed, run_cli
 from tests.small_graphs import graph_config, write_graph
@@ -73,6 +74,25 @@ def timed_run(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def verdicts(run: str) -> dict[str, str]:
     return {each.name: each.verdict for each in gf.audit(run).findings}
+
+
+def test_findings_are_kept_with_the_run_and_its_report_shows_them(nodes_run: str) -> None:
+    """What a person audited last month can be read by whoever decides by the report now."""
+    folder = Path(nodes_run)
+    assert "Findings of gnnflow audit" not in (folder / "report.html").read_text()
+    found = gf.audit(nodes_run)
+    assert not found.not_kept
+    kept = json.loads((folder / "audit.json").read_text())
+    assert kept["findings"] == [asdict(each) for each in found.findings]
+    page = (folder / "report.html").read_text()
+    assert f"Findings of gnnflow audit at {kept['at']}" in page
+    assert all(name in page for name in CHECKS)
+    assert damaged_files(nodes_run) == ()
+    with pytest.MonkeyPatch.context() as patched:  # a folder that others own: the findings are told all the same
+        patched.setattr(audit, "write_document", Mock(side_effect=PermissionError("read-only")))
+        again = gf.audit(nodes_run)
+    assert again.findings == found.findings
+    assert "not kept with the run: read-only" in list(again.lines())
 
 
 def broken(run: str) -> list[str]:

@@ -13,7 +13,6 @@ import pytest
 from gnnflow import registry
 from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.errors import GuardError, StorageError
-from gnnflow.graph.facts import GraphFacts
 from gnnflow.registry.scores import read_scores
 from gnnflow.stages import guards, pipeline, publish, score
 from gnnflow.stages.base import StageContext
@@ -126,7 +125,7 @@ def test_the_worst_of_several_columns_comes_first(graph: Path) -> None:
 
 def test_other_feature_columns_are_named(graph: Path) -> None:
     with_features(graph, lambda x: x[:, :4])
-    with pytest.raises(GuardError, match=r"feature columns differ from those before: x\[4\]"):
+    with pytest.raises(GuardError, match=r"columns differ from those before: x\[4\]"):
         check(graph)
 
 
@@ -235,6 +234,67 @@ def test_ingest_comes_first(tmp_path: Path) -> None:
         guards.check(StageContext.of(graph_config(tmp_path)))
 
 
+def test_columns_and_weights_of_edges_are_compared_too(tmp_path: Path) -> None:
+    """Amounts in cents and weights that lost their meaning change no node's column.
+
+    Numbers that each table standardises by its own figures are compared as they were before.
+    """
+    write_graph(tmp_path, num_nodes=NODES, num_edges=800)
+    plain = pq.read_table(tmp_path / "edges.parquet")
+    keys = {"edge_features": ["amount", "kind"], "weight": "weight", "normalize": "standard"}
+    graph = {**CHEAP["graph"], **keys}
+
+    def write(**columns: Any) -> None:
+        held = {"kind": pa.array(["a", "b"] * 400)}
+        table = plain.drop_columns([name for name in columns if name in plain.column_names])
+        for name, values in (held | columns).items():
+            table = table.append_column(name, values)
+        pq.write_table(table, tmp_path / "edges.parquet")
+
+    def found(**limits: Any) -> dict[str, float]:
+        config = graph_config(tmp_path, **{**CHEAP, "graph": graph}, guards=limits)
+        make_artifact(StageContext.of(config), "ingest")
+        assert not guards.is_quick(StageContext.of(config))
+        return {name: psi for name, psi in guards.check(StageContext.of(config)).figures.items() if "edge: " in name}
+
+    write()
+    pipeline.run_quietly(graph_config(tmp_path, **{**CHEAP, "graph": graph}))
+    same = found()
+    assert {f"psi.edge: {name}" for name in ("amount", "kind = a", "graph.weight")} <= same.keys()
+    assert set(same.values()) == {0.0}
+    amount, weight = (plain[name].to_numpy() for name in ("amount", "weight"))
+    for column, change in {
+        "amount": {"amount": pa.array(amount * 100 + 3)},
+        "graph.weight": {"weight": pa.array(weight + 1)},
+        "kind = [bc]": {"kind": pa.array(["a", "c"] * 400)},
+    }.items():
+        write(**change)
+        with pytest.raises(GuardError, match=rf"column edge: {column} has changed: PSI ") as caught:
+            found()
+        assert caught.value.where == str(tmp_path / "edges.parquet")
+
+
+def test_times_of_edges_are_compared_by_their_place_in_the_table(tmp_path: Path) -> None:
+    """A month later is no change; a month of which half has one time is one."""
+    write_groups(tmp_path)
+    plain = pq.read_table(tmp_path / "edges.parquet")
+    times = np.random.default_rng(0).permutation(plain.num_rows)
+    split = {"kind": "time", "valid": 0.1, "test": 0.1}
+    config = config_of(tmp_path, task={"split": split}, train={"epochs": 1}, guards={"commands": ["run"]})
+
+    def write(values: np.ndarray) -> None:
+        pq.write_table(plain.append_column("timestamp", pa.array(values)), tmp_path / "edges.parquet")
+
+    write(times)
+    pipeline.run_quietly(config)
+    write(times + 10 * len(times))
+    make_artifact(StageContext.of(config), "ingest")
+    assert guards.check(StageContext.of(config)).figures["psi.edge: graph.timestamp"] == 0.0
+    write(np.where(times < len(times) / 2, 0, times))
+    with pytest.raises(GuardError, match=r"column edge: graph\.timestamp has changed: PSI "):
+        pipeline.run_quietly(config)
+
+
 @pytest.fixture
 def typed(tmp_path: Path) -> Path:
     """A typed graph with a completed run, its tables below `tables`."""
@@ -277,9 +337,9 @@ def test_rows_of_each_table_that_is_scored_are_compared(typed: Path) -> None:
     tables = typed_tables(num_edges=400)
     tables["account__uses__device"] = tables["account__uses__device"].slice(0, 100)
     context = StageContext.of(typed_config(typed, tables, commands=["score"]))
-    made = make_artifact(context, "ingest")
+    make_artifact(context, "ingest")
     with pytest.raises(GuardError, match=r"100 rows of edges account__uses__device, 400 before: -75.0%") as caught:
-        guards.check_scored(context, made.facts(GraphFacts))
+        guards.check_scored(context, context.artifact("ingest"))
     assert caught.value.where == str(typed / "tables" / "account__uses__device.parquet")
 
 

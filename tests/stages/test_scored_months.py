@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from gnnflow.config.decide_section import CostDecision
 from gnnflow.graph.run_facts import Decision
 from gnnflow.stages import score_figures
 from gnnflow.stages.score_drift import ScoreDrift, Shift, drift_between, drift_from
 from gnnflow.stages.score_figures import Figures, Model, figures_of
 from gnnflow.stages.trained_targets import TRAIN, VALID, TrainedTargets
 from gnnflow.train.decisions import Deciding
+from gnnflow.train.measured import measured_of
 
 NAMES = ("ok", "mule", "ring")
 AT = Decision("a precision of 0.5 or more", 0.25, positive=1)
@@ -113,6 +116,74 @@ def test_the_first_k_of_another_number_of_targets_are_not_compared(month: Month)
     assert kept["score.precision"] == kept["score.accuracy"] == ""
     assert f"before, {why}, so the two cannot be compared" in drift.verdict(large.headline)
     assert not any(each.why_not for each in drift_between(alike, large, against="before").changes)
+
+
+def test_decisions_of_another_class_or_at_other_costs_are_not_compared(month: Month) -> None:
+    """The next version may decide for another class; its shorter list would look like a month with fewer cases."""
+
+    def decided(decide: CostDecision, rule: str, positive: int | None, **costs: Any) -> Figures:
+        decision = Decision(rule, None if positive is None else 0.25, positive=positive, **costs)
+        deciding = Deciding.of(decide, decision, names=NAMES)
+        column = (lambda _: ["ring"] * 300) if positive is None else lambda held: pa.array(held[:, positive] >= 0.25)
+        return month(300, Model("single", NAMES, "f1", deciding), decisions=column)
+
+    def of_one(name: str, miss: float) -> Figures:
+        return decided(CostDecision(miss=miss, positive=name), f"the lowest cost (miss {miss:g})", NAMES.index(name))
+
+    ring, mule, dear = of_one("ring", 20), of_one("mule", 20), of_one("ring", 30)
+    matrix = decided(CostDecision(costs={"ring": 50}), "the least expected cost", None, costs=COSTS, offsets=(0.0,) * 3)
+    why = {
+        (id(now), id(before)): {each.name.removeprefix("score."): each.why_not for each in drift.changes}
+        for now, before in ((ring, mule), (dear, ring), (matrix, ring))
+        for drift in [drift_between(now, before, against="before")]
+        if drift.decided_why_not and not drift.decided and drift.decided_why_not in "\n".join(drift.lines())
+    }
+    other_class, other_costs, other_rule = why.values()
+    for name in ("precision", "recall", "f1", "precision_at_100", "recall_at_100"):
+        assert other_class[name] == "of class ring now and of class mule before"
+    assert not other_class["accuracy"]
+    ring_costs = "a miss of class ring costs {} and a false alarm 1"
+    assert other_costs["cost"] == f"where {ring_costs.format(30)} now and where {ring_costs.format(20)} before"
+    assert other_costs["f1"].startswith("decided for class ring by the lowest cost (miss 30) now and decided for")
+    assert not other_costs["recall_at_100"]
+    assert other_rule["cost"].startswith("where mistakes cost ring 50; else 1 now and")
+    assert not any(each.why_not for each in drift_between(ring, of_one("ring", 20), against="before").changes)
+    older = replace(ring, measured={}, decided_by="")
+    kept = {each.name: each.why_not for each in drift_between(ring, older, against="before").changes}
+    assert "not recorded before" in kept["score.cost"]
+    assert "not recorded before" in kept["score.f1"]
+    assert not kept["score.accuracy"]
+
+
+def test_both_forms_of_the_same_costs_are_the_same_costs() -> None:
+    """A team that rewrites its config must not lose the comparison."""
+    names = ("ok", "ring")
+
+    def cost(number: int, **keys: Any) -> str:
+        decision = Decision("", 0.5, positive=number)
+        return measured_of(Deciding.of(CostDecision(**keys), decision, names=names), names)["cost"]
+
+    assert cost(1, miss=20) == cost(1, costs={"ring": 20}) == "where mistakes cost ring 20; else 1"
+    assert cost(0, miss=1, false_alarm=20, positive="ok") == cost(1, miss=20)
+    assert cost(1, miss=20, false_alarm=2) == "where mistakes cost ok 2; ring 20; else 1"
+
+
+def test_metrics_of_targets_that_chose_the_model_are_no_reference(month: Month) -> None:
+    """They are too good, so that every later month would be told to have got worse, and a guard would stop it."""
+    trained = TrainedTargets({"id": pa.array(np.arange(200))}, np.full(200, VALID))
+    model = Model("single", NAMES, "accuracy")
+    chose, now, before = month(200, replace(model, trained=trained)), month(200, model), month(200, model, seed=1)
+    assert (chose.chose_model, now.chose_model) == (True, False)
+    drift = drift_from(now, [(chose, "November"), (before, "October")])
+    assert drift is not None
+    assert (drift.against, drift.metrics_against) == ("November", "October")
+    for first, second, why in (
+        (now, chose, "of targets that chose the model then"),
+        (chose, now, "of targets that chose the model"),
+    ):
+        alone = drift_from(first, [(second, "November")])
+        assert alone is not None
+        assert {each.why_not for each in alone.changes} == {why}
 
 
 def test_metrics_are_compared_with_the_last_month_that_has_them(month: Month) -> None:

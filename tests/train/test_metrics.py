@@ -12,6 +12,7 @@ import pytest
 from sklearn import metrics as sk
 from sklearn.calibration import calibration_curve
 
+from gnnflow.graph.labels import choose_metric
 from gnnflow.train.metrics import metrics_of
 
 if TYPE_CHECKING:
@@ -95,6 +96,33 @@ def test_a_missing_class_is_named() -> None:
         one_hot([0, 1, 0], 3), np.array([0, 1, 0]), label_kind="single", class_names=("ok", "mule", "ring")
     )
     assert named.notes[0] == "roc_auc leaves out 1 class without both kinds of target: ring"
+
+
+def test_areas_are_of_the_class_that_is_named() -> None:
+    """As scikit-learn has them for one class against the others; other metrics are of all classes still."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 300)
+    logits = (rng.normal(size=(300, 3)) + np.eye(3)[labels]).astype(np.float32)
+    usual = metrics_of(logits, labels, label_kind="single").values
+    for width, named in ((3, 2), (2, 0)):
+        truth, own = np.minimum(labels, width - 1), logits[:, :width]
+        found = metrics_of(own, truth, label_kind="single", positive=named, intervals=True)
+        share = np.exp(own)[:, named] / np.exp(own).sum(axis=1)
+        for name, score in (("average_precision", sk.average_precision_score), ("roc_auc", sk.roc_auc_score)):
+            assert found.values[name] == pytest.approx(score(truth == named, share))
+            low, high = found.intervals[name]
+            assert low < found.values[name] < high
+        if width == 3:
+            assert {name: found.values[name] for name in ("accuracy", "macro_f1", "brier")}.items() < usual.items()
+    none = metrics_of(logits, labels % 2, label_kind="single", positive=2, class_names=("ok", "mule", "ring"))
+    assert "average_precision is undefined: no target is of class ring" in none.notes
+
+
+def test_auto_is_average_precision_of_a_named_class_where_valid_defines_it() -> None:
+    assert choose_metric("auto", "single", train=(5, 5, 5), valid=(3, 3, 3), named=2) == "average_precision"
+    assert choose_metric("auto", "single", train=(5, 5, 5), valid=(3, 3, 0), named=2) == "accuracy"
+    assert choose_metric("auto", "single", train=(5, 5, 5), valid=(3, 3, 3)) == "accuracy"
+    assert choose_metric("macro_f1", "single", named=2) == "macro_f1"
 
 
 def test_no_labels_define_nothing() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gnnflow.graph.labels import lower_is_better
 from gnnflow.graph.score_facts import ScoreFacts, ScoreGroup
-from gnnflow.report.formats import count_text, metric_name, score_text, sentence, short_count
+from gnnflow.report.formats import count_text, score_text, sentence, short_count
 from gnnflow.report.inputs import ReportInputs
 from gnnflow.report.judging import FEWEST, FEWEST_OF_CLASS, NO_EDGES, baseline_name
 from gnnflow.report.pictures.bars import Bar, draw_bars
@@ -37,10 +37,10 @@ def method_bars(inputs: ReportInputs) -> Picture:
     summary = ", ".join(f"{bar.name} {score_text(bar.value)}" for bar in bars)
     return Picture(
         key="baseline",
-        title=f"{sentence(metric_name(key))} of {title[0].lower()}{title[1:]}",
-        alt=f"Bars of {metric_name(key)}: {summary}.",
+        title=f"{sentence(inputs.metric_name(key))} of {title[0].lower()}{title[1:]}",
+        alt=f"Bars of {inputs.metric_name(key)}: {summary}.",
         caption=f"{better}{noise}",
-        svg=draw_bars("baseline", bars, label=metric_name(key)),
+        svg=draw_bars("baseline", bars, label=inputs.metric_name(key)),
     )
 
 
@@ -62,7 +62,7 @@ def degree_bars(inputs: ReportInputs) -> Picture:
     if scores is None or not groups:
         words = "Training stored no groups of targets: an earlier version trained the model, or no target has a label."
         return Picture(key="groups", title=title, missing=words)
-    name, noun = metric_name(scores.metric), "links to nodes with" if links else "targets with"
+    name, noun = inputs.metric_name(scores.metric), "links to nodes with" if links else "targets with"
     lower, few = lower_is_better(scores.metric), _Few(inputs, groups)
     bars = [few.bar(f"{_range(each.low, each.high)} in-edges", each) for each in groups]
     worst = few.worst(lower=lower)
@@ -96,7 +96,7 @@ def value_bars(inputs: ReportInputs) -> tuple[Picture, ...]:
 
 
 def _value_picture(inputs: ReportInputs, scores: ScoreFacts, column: str, number: int) -> Picture:
-    groups, name = _known(scores, column), metric_name(scores.metric)
+    groups, name = _known(scores, column), inputs.metric_name(scores.metric)
     lower, few = lower_is_better(scores.metric), _Few(inputs, groups)
     worst = few.worst(lower=lower)
     told = worst is not None and (
@@ -190,7 +190,7 @@ def column_bars(inputs: ReportInputs) -> Picture:
         )
         for each in shown
     ]
-    name, first = metric_name(found.metric), shown[0]
+    name, first = inputs.metric_name(found.metric), shown[0]
     everywhere = inputs.metrics.get(f"valid.{found.metric}")
     of_all = "" if everywhere is None else f"; on all of valid it is {score_text(everywhere)}"
     caption = (

@@ -42,9 +42,17 @@ class DrawnEdges:
 
 
 def edge_baselines(
-    store: GraphStore, kinds: Sequence[Baseline], *, seed: int, threads: int, tell: Callable[[str], None]
+    store: GraphStore,
+    kinds: Sequence[Baseline],
+    *,
+    seed: int,
+    threads: int,
+    tell: Callable[[str], None],
+    positive: int | None = None,
 ) -> tuple[BaselineFacts, dict[str, Array]]:
     """Score baselines of edges on valid and test, and tell the time that each takes.
+
+    positive: see `metrics_of`.
 
     Returns the scores, and the test edges: `part`, `row` and `label` [N], and each baseline's outputs [N, C].
     """
@@ -63,7 +71,7 @@ def edge_baselines(
         return {split: _columns(store, each, ends) for split, each in drawn.items()}
 
     labels = {split: each.labels for split, each in drawn.items()}
-    scored = score_baselines(store, kept, labels, columns_of, seed=seed, threads=threads, tell=tell)
+    scored = score_baselines(store, kept, labels, columns_of, seed=seed, threads=threads, tell=tell, positive=positive)
     counts = {split: len(each) for split, each in labels.items() if split != "train"}
     test = {}
     if (held := drawn.get("test")) is not None:

@@ -35,9 +35,17 @@ _LEAST = 1e-9  # a probability, before its logarithm
 
 
 def node_baselines(
-    store: GraphStore, kinds: Sequence[Baseline], *, seed: int, threads: int, tell: Callable[[str], None]
+    store: GraphStore,
+    kinds: Sequence[Baseline],
+    *,
+    seed: int,
+    threads: int,
+    tell: Callable[[str], None],
+    positive: int | None = None,
 ) -> tuple[BaselineFacts, dict[str, Array]]:
     """Score baselines of nodes on valid and test, and tell the time that each takes.
+
+    positive: see `metrics_of`.
 
     Returns the scores, and the test targets: `node` and `label` [N], and each baseline's outputs [N, C].
     """
@@ -61,7 +69,7 @@ def node_baselines(
         return {split: np.concatenate([own[split], near[split]], axis=1) for split in drawn}
 
     labels = {split: rows.labels for split, rows in drawn.items()}
-    scored = score_baselines(store, kinds, labels, columns_of, seed=seed, threads=threads, tell=tell)
+    scored = score_baselines(store, kinds, labels, columns_of, seed=seed, threads=threads, tell=tell, positive=positive)
     counts = {split: len(rows.nodes) for split, rows in drawn.items() if split != "train"}
     test = {"node": drawn["test"].nodes, "label": labels["test"], **scored.test} if "test" in drawn else {}
     return BaselineFacts(scored.metrics, len(labels["train"]), counts, left_out), test
@@ -84,10 +92,12 @@ def score_baselines(
     seed: int,
     threads: int,
     tell: Callable[[str], None],
+    positive: int | None,
 ) -> ScoredBaselines:
     """Fit baselines on the train split, score the others, and tell the time that each takes.
 
-    labels: of the drawn targets of each split; columns_of: their columns, for a baseline that reads any.
+    labels: of the drawn targets of each split; columns_of: their columns, for a baseline that reads any. positive: see
+    `metrics_of`.
     """
     scored, facts = ScoredBaselines({}, {}), store.facts
     for kind in kinds:
@@ -100,7 +110,7 @@ def score_baselines(
             logits = predict(columns.get(split, np.zeros((len(truth), 0), np.float32)))
             if split == "test":
                 scored.test[kind] = logits
-            found = metrics_of(logits, truth, label_kind=facts.label_kind, intervals=split == "test")
+            found = metrics_of(logits, truth, label_kind=facts.label_kind, intervals=split == "test", positive=positive)
             scored.metrics.update({f"{kind}.{name}": value for name, value in found.named(split).items()})
         tell(
             f"baselines: {kind} in {time.monotonic() - begin:.1f} s, from {len(labels['train']):,} of "

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gnnflow.graph.errors import GnnflowError, StorageError
-from gnnflow.graph.labels import AUTO, metric_text
+from gnnflow.graph.labels import AUTO, metric_text, of_class
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.report.judging import headline_key
 from gnnflow.storage.attempts import ATTEMPT, list_attempts
@@ -45,6 +45,7 @@ from gnnflow.storage.run_folder import (
     age_of_run,
     files_of,
     list_runs,
+    metric_class_of,
     metric_of,
     prediction_files,
     read_metrics,
@@ -192,7 +193,10 @@ def score_of(place: Place, run: str) -> str:
     trained = is_inside(place, join(record["artifacts"]["train"], MANIFEST))
     metric = metric_of(record) if trained else str(record["config"]["train"]["metric"])
     key = headline_key(metrics, "" if metric == AUTO else metric)
-    return "" if key is None else f"{key} {metric_text(metrics[key])}"
+    if key is None:
+        return ""
+    named = metric_class_of(record) if trained else ""
+    return f"{key}{of_class(key, named)} {metric_text(metrics[key])}"
 
 
 def _read_record(place: Place, run: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gnnflow import registry
 from gnnflow.config import STAGES
 from gnnflow.graph.errors import GnnflowError, StorageError
-from gnnflow.graph.labels import is_bound
+from gnnflow.graph.labels import is_bound, of_class
 from gnnflow.graph.run_facts import InferFacts
 from gnnflow.report.formats import metric_name, score_cell
 from gnnflow.storage.filesystem import absolute, exists, join, list_names
@@ -151,7 +151,7 @@ def show_version(place: Place, name: str, number: int) -> ShownVersion:
 
 def _shown(place: Place, name: str, number: int) -> ShownVersion:
     version, aliases = registry.read_version(place.uri, name, number), registry.read_aliases(place.uri, name)
-    splits, metrics = _metric_rows(version.metrics)
+    splits, metrics = _metric_rows(version)
     return ShownVersion(
         row={**registry.version_row(version, aliases), "path": _run_path(place, version)},
         reason=str(aliases.decided(number).get("reason", "")),
@@ -193,12 +193,19 @@ def _training_path(place: Place, stage: str, artifact: str) -> str:
     return place.find_path(absolute(artifact)) if there else ""
 
 
-def _metric_rows(metrics: Mapping[str, float]) -> tuple[list[str], list[tuple[str, list[str]]]]:
+def _metric_rows(version: registry.Version) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """Return the splits that have metrics, and a row of cells for each metric of test and valid."""
+    metrics = version.metrics
     keys = [key for key in sorted(metrics) if key.startswith(("test.", "valid.")) and not is_bound(key)]
     names = [*dict.fromkeys(key.partition(".")[2] for key in keys)]
     splits = [split for split in _SPLITS if any(f"{split}.{name}" in metrics for name in names)]
-    return splits, [(metric_name(name), [score_cell(metrics, f"{split}.{name}") for split in splits]) for name in names]
+    return splits, [
+        (
+            metric_name(name) + of_class(name, version.metric_class),
+            [score_cell(metrics, f"{split}.{name}") for split in splits],
+        )
+        for name in names
+    ]
 
 
 def _certificate(place: Place, version: registry.Version) -> Certificate:
