@@ -251,7 +251,7 @@ def answers(monkeypatch):
     return answer, asked
 
 
-def test_a_better_model_goes_into_service_once_a_person_approves(folder, answers, mails):
+def test_a_better_model_goes_into_service_once_a_person_approves(folder, answers, mails, monkeypatch):
     answer, asked = answers
     write_graph(folder.parent, num_nodes=240, num_edges=500)
     relabel(folder.parent)
@@ -260,7 +260,9 @@ def test_a_better_model_goes_into_service_once_a_person_approves(folder, answers
     assert set(run().values()) == {"success"}
     assert registry.read_aliases(workspace, name).champion == 1
     assert asked[-1][0] == f"Promote {name} version 1?"
+    assert "[report]" not in asked[-1][1]
     assert [mail["subject"] for mail in mails] == ["gnnflow_models.fraud: approve waits for an answer"]
+    monkeypatch.setenv("GNNFLOW_LINKS", f"{workspace}=https://pages.example")
     write_model(folder, train={"epochs": 40, "lr": 0.02}, approval=True)
     rejected = run()
     assert (rejected["approve"], rejected["promote"], rejected["score"]) == ("success", "skipped", "success")
@@ -272,6 +274,7 @@ def test_a_better_model_goes_into_service_once_a_person_approves(folder, answers
     subject, body = asked[-1]
     assert subject == f"Promote {name} version 2?"
     assert "| | version 2 (new) | version 1 (in service) |" in body
+    assert re.search(r"^Run: `.+`, \[report\]\(https://pages.example/runs/.+/report.html\)$", body, re.MULTILINE)
     assert re.search(
         r"^\| test\.\w+ \| [\d.]+ \([\d.]+ to [\d.]+\) \| [\d.]+ \([\d.]+ to [\d.]+\) \|$", body, re.MULTILINE
     )
