@@ -110,9 +110,11 @@ def test_twelve_models_are_twelve_dags_and_an_unreadable_file_breaks_only_its_ow
         "text.yaml": "config: [\n",
         "twin.yaml": (folder / "m1.yaml").read_text(),
         "m0.yml": (folder / "m1.yaml").read_text(),
+        "param.yaml": f"config: {folder.parent / 'm.yaml'}\nparams: {{train.epoch: 3}}\n",
         "asked.yaml": "config: m.yaml\napproval: {user: ada}\n",
         "guard.yaml": yaml.safe_dump({**yaml.safe_load((folder / "m0.yaml").read_text()), "guards": {"row": 1}}),
     }
+    (folder.parent / "m.yaml").write_text(yaml.safe_dump(yaml.safe_load((folder / "m0.yaml").read_text())["config"]))
     for file, text in wrong.items():
         (folder / file).write_text(text)
     begin = time.process_time()
@@ -127,6 +129,7 @@ def test_twelve_models_are_twelve_dags_and_an_unreadable_file_breaks_only_its_ow
         "gone": "no such file",
         "twin": "already retrains the model",
         "guard": "guards.row",
+        "param": "param.yaml, with the config",
         "asked": "approval.user: unknown key. Did you mean 'users'? Keys here: users, hours.",
     }
     assert {file: text in errors[f"models/{file}.yaml"] for file, text in said.items()} == dict.fromkeys(said, True)
