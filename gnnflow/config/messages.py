@@ -198,6 +198,8 @@ def _locate(model: type[Section], raw: Any, loc: _Path) -> _Place:
             place = _Place(place.path, place.owner, place.field, place.tagged[str(step)], place.tagged)
         elif place.inside is not None:
             place = _enter(place.inside, (*place.path, step), place.siblings)
+        elif member := _member(place.field, step):
+            place = dataclasses.replace(place, inside=member)
         elif isinstance(step, int) or _holds(raw, place.path, step):
             kinds = map_members(place.field) if place.field else {}
             place = _Place((*place.path, step), place.owner, place.field, tagged=kinds)
@@ -212,6 +214,15 @@ def _enter(section: type[Section], path: _Path, siblings: dict[str, type[Section
     below: Any = field.annotation
     inside = below if isinstance(below, type) and issubclass(below, Section) else None
     return _Place(path, section, field, inside, tagged=tagged_members(field))
+
+
+def _member(field: FieldInfo | None, name: str | int) -> type[Section] | None:
+    """Return the section of this name in a field that takes other values too, such as true; None without one."""
+    members = get_args(field.annotation) if field else ()
+    return next(
+        (each for each in members if isinstance(each, type) and issubclass(each, Section) and each.__name__ == name),
+        None,
+    )
 
 
 def _holds(raw: Any, path: _Path, key: str) -> bool:

@@ -26,6 +26,7 @@ _NULL = re.compile(r"~|null|Null|NULL|")
 _MERGE = re.compile(r"<<")
 _HALVES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _HALF = re.compile("[\ud800-\udfff]")
+_TEMPLATE = re.compile(r"(^|[\s,:\[{])\{\{")  # a value that begins with a template, without quotes
 _KEY_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 _MOST_CHARACTERS = 256 * 1024
 _MOST_VALUES = 10_000
@@ -172,7 +173,10 @@ def read_yaml(text: str, *, source: str = "config") -> Any:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         what = error.problem or error.context or "not valid YAML"
-        raise ConfigError(what, where=f"{source}{line}", fix="Fix the YAML at that line.") from error
+        fix = "Fix the YAML at that line."
+        if mark and any(map(_TEMPLATE.search, text.splitlines()[mark.line : mark.line + 1])):  # it may be past the end
+            fix = 'Put a value with {{ }} in quotes, such as "{{ ds }}/nodes.parquet".'
+        raise ConfigError(what, where=f"{source}{line}", fix=fix) from error
     except (ValueError, OverflowError) as error:  # a number that Python refuses, such as a very long 0x
         raise ConfigError("a number cannot be read", where=source, fix="Write it in plain digits.") from error
     except yaml.YAMLError as error:  # a character YAML does not allow at all: it has no line

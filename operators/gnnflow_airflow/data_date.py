@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 PARAM = "date"
 """The DAG param with the data date of one run."""
 
+_PARTITION = "partition_key"
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+=|-]*")  # a partition's key becomes part of a path
 
 
@@ -48,7 +49,7 @@ class DataDate:
             "logical_date": moment,
             "macros": SimpleNamespace(ds_add=ds_add, ds_format=ds_format),
         }
-        return names if self.partition is None else {**names, "partition_key": self.partition}
+        return names if self.partition is None else {**names, _PARTITION: self.partition}
 
 
 def data_date(context: Context) -> DataDate:
@@ -57,11 +58,11 @@ def data_date(context: Context) -> DataDate:
     A run that an asset event begins has no logical date. Raises ConfigError for a param that is no date, and for a
     partition whose key cannot be part of a path.
     """
-    key = context.get("partition_key")
+    key = context.get(_PARTITION)
     if key is not None and not _PART.fullmatch(key):
         raise ConfigError(
             f"{key!r} cannot be part of a path",
-            where="partition_key",
+            where=_PARTITION,
             fix="Use letters, digits and . _ : + = | - in keys of partitions.",
         )
     if typed := context["params"].get(PARAM):
@@ -98,6 +99,5 @@ def _rendered(text: str, names: Mapping[str, Any], where: str) -> str:
     try:
         return environment.from_string(text).render(names)
     except (TemplateError, TypeError, ValueError, ArithmeticError) as error:
-        raise ConfigError(
-            f"{text!r} cannot be filled in: {error}", where=where, fix=f"It may use {', '.join(names)}."
-        ) from None
+        known = ", ".join(names) + ("" if _PARTITION in names else f", and {_PARTITION} in the run of a partition")
+        raise ConfigError(f"{text!r} cannot be filled in: {error}", where=where, fix=f"It may use {known}.") from None

@@ -27,7 +27,11 @@ from gnnflow_airflow.presets import PRESETS
 CONFIG, PRESET, SETTINGS, FANOUT = "config", "preset", "settings", "neighbors.sampling.fanout"
 _FIELDS = ("name", "graph.nodes", "graph.edges", "model.kind", "train.epochs", "train.lr", FANOUT, "workspace")
 _UNIFORM: dict[str, Any] = {"neighbors": {"sampling": {"kind": "uniform"}}}
-_MAPS_AND_LISTS = ("graph.nodes", "graph.edges", FANOUT)
+_MAP_EXAMPLES = {
+    "graph.nodes": "{account: accounts.parquet, device: devices.parquet}",
+    "graph.edges": "{account__uses__device: uses.parquet}",
+}
+_MAPS_AND_LISTS = (*_MAP_EXAMPLES, FANOUT)
 # Airflow would check values by their schema, and answer with "Bad Request" or a page of JSON schema. So our schemas say
 # only what the form draws, and the first task checks all values, with the config's own messages: in draft 7 a `$ref`
 # hides all other rules, and this one allows everything. All fields are of text, numbers too: in the form's field for
@@ -75,8 +79,8 @@ def _described(key: str) -> dict[str, Any]:
     said = [str(field.description)]
     if key == FANOUT:
         said.append("Drawn uniformly, unless the config, the preset or the settings name another kind.")
-    elif key in _MAPS_AND_LISTS:
-        said.append("A map is typed as YAML: {account: accounts.parquet, device: devices.parquet}.")
+    elif key in _MAP_EXAMPLES:
+        said.append(f"A map is typed as YAML: {_MAP_EXAMPLES[key]}.")
     elif key.startswith("train."):
         said.append(
             f"Empty means {show(field.get_default(call_default_factory=True))}, or what the config or the preset says."

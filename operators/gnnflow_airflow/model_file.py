@@ -111,7 +111,12 @@ def read_model(uri: str, *, read: Callable[[str], str]) -> RetrainedModel:
         file = ModelFile.model_validate(raw)
     except ValidationError as error:
         raise explain(error, raw, model=ModelFile, source=uri) from None
-    return model_of(file, source=uri, read=read)
+    try:
+        return model_of(file, source=uri, read=read)
+    except ConfigError as error:
+        # the mistake may be in either file, since params and guards are laid over the config
+        where = error.where if error.where.startswith(uri) else f"{uri}, with the config {error.where}"
+        raise ConfigError(error.problem, where=where, fix=error.fix) from error
 
 
 def model_of(file: ModelFile, *, source: str, read: Callable[[str], str]) -> RetrainedModel:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from gnnflow_airflow.compare import EXPERIMENT
 from gnnflow_airflow.connected import connected
@@ -77,6 +77,7 @@ class PrepareOperator(BaseOperator):
 
     def _prepare(self, context: Context) -> str:
         from gnnflow.graph.errors import GnnflowError
+        from gnnflow.remote.driver import PASSING
         from gnnflow_airflow.reading import keep_config, refuse_what_stops
 
         if self.experiment is not None:
@@ -86,6 +87,8 @@ class PrepareOperator(BaseOperator):
             is_elsewhere = bool(self.dask_conn_id) or config.cluster.is_elsewhere
             refuse_what_stops(config, is_elsewhere=is_elsewhere)
             uri = self.kept = keep_config(config)
+        except PASSING as error:
+            raise AirflowException(str(error)) from None
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from None
         self.log.info("config of %s: %s", config.name, uri)

@@ -113,9 +113,13 @@ class PromoteOperator(BaseOperator):
 def comparison_text(published: Mapping[str, Any]) -> str:
     """Return the text of a request in Markdown: the reason, and the scores of both versions on the same targets."""
     from gnnflow.report.formats import score_cell
+    from gnnflow.storage.filesystem import join
+    from gnnflow.storage.run_folder import REPORT
+    from gnnflow_airflow.links import web_address
 
     candidate, champion = published["candidate"], published["champion"]
-    lines = [f"{published['reason']}.", "", f"Run: `{published['run']}`", ""]
+    report = web_address(join(published["run"], REPORT))
+    lines = [f"{published['reason']}.", "", f"Run: `{published['run']}`{report and f', [report]({report})'}", ""]
     theirs = f"version {published['in_service']} (in service)" if champion else "nothing to compare with"
     lines += [f"| | version {published['version']} (new) | {theirs} |", "|---|---|---|"]
     names = [name for name in candidate if not is_bound(name)]

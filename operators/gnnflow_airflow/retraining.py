@@ -127,7 +127,7 @@ def retraining_dag(model: RetrainedModel, *, dag_id: str, doc: str) -> DAG:
         },
         tags=["gnnflow", "model"],
     ) as dag:
-        prepare = PrepareModelOperator(task_id="prepare", model=model, retries=0)
+        prepare = PrepareModelOperator(task_id="prepare", model=model)
         # A stage is skipped where the file was edited since this DAG was read; the ones after it run all the same.
         tasks = pipeline_tasks(prepare, retraining_chain(config))
         tasks["ingest"].inlets.extend(graph)
@@ -174,7 +174,7 @@ def _ask(approval: Approval, tasks: Mapping[str, StageOperator], *, config: Any,
     from gnnflow_airflow.promotion import PromoteOperator, PromotionApproval
 
     told = _mails(alerts, "waits for an answer", "It stands under Required Actions.")
-    approve = PromotionApproval(task_id="approve", asked=approval, mails=told, retries=0)
+    approve = PromotionApproval(task_id="approve", asked=approval, mails=told)
     promote = PromoteOperator(task_id="promote", config=config, approval="approve")
     tasks["publish"] >> approve >> promote >> tasks["score"]
 

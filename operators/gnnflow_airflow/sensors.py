@@ -102,11 +102,16 @@ class ModelVersionSensor(BaseSensorOperator):  # type: ignore[misc,unused-ignore
         from gnnflow.graph.errors import GnnflowError, StorageError
 
         try:
-            return find_version(**self._asked())
+            asked = self._asked()
+            found = find_version(**asked)
+            waits = "" if found else waiting_text(**asked)
         except StorageError as error:
             raise AirflowException(str(error)) from error
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from None
+        if waits:
+            self.log.info("%s", waits)
+        return found
 
     def _asked(self) -> dict[str, Any]:
         """Return the arguments of `find_version`. Raises ConfigError for a workspace that cannot be used here."""
@@ -189,6 +194,15 @@ def _find_with(access: Access | None, asked: dict[str, Any]) -> dict[str, Any] |
 
     with using_here(access) if access else contextlib.nullcontext():
         return find_version(**asked)
+
+
+def waiting_text(*, workspace: str, name: str, alias: str, since: str) -> str:
+    """Return what a sensor waits for; of a model that is not there also which ones are, as its name may be mistyped."""
+    from gnnflow import registry
+
+    models = registry.list_models(workspace)
+    known = "" if name in models else f"; it has no such model yet, its models: {', '.join(models) or 'none'}"
+    return f"waits for a {alias} of {name}{f' since {since}' if since else ''} in {workspace}{known}"
 
 
 def find_version(*, workspace: str, name: str, alias: str, since: str) -> dict[str, Any] | None:

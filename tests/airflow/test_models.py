@@ -6,8 +6,9 @@ import contextlib
 import json
 import logging
 import re
+import threading
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ import yaml
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
 from gnnflow import registry
-from tests.airflow.running import TRAIN, sync
+from tests.airflow.running import TRAIN, Quiet, sync
 from tests.conftest import REPOSITORY
 from tests.small_graphs import graph_config, write_graph
 
@@ -71,16 +72,17 @@ def run(dag_id="gnnflow_models.fraud", **options):
 
 
 def backfill_of(dag):
-    """Return the runs that Airflow would begin for a backfill over the dates."""
+    """Return the runs that Airflow would begin for the backfill that the documentation shows."""
     from airflow.models.backfill import ReprocessBehavior, _do_dry_run
     from airflow.utils.session import create_session
 
-    end = DAYS[-1] + timedelta(hours=23)
+    page = (REPOSITORY / "docs" / "airflow.md").read_text()
+    begin, end = re.search(r"--from-date (\S+) --to-date (\S+)", page).groups()
     with create_session() as session:
         found = _do_dry_run(
             dag_id=dag.dag_id,
-            from_date=DAYS[0],
-            to_date=end,
+            from_date=datetime.fromisoformat(begin).replace(tzinfo=UTC),
+            to_date=datetime.fromisoformat(end).replace(tzinfo=UTC),
             reverse=False,
             reprocess_behavior=ReprocessBehavior.NONE,
             session=session,
@@ -108,8 +110,11 @@ def test_twelve_models_are_twelve_dags_and_an_unreadable_file_breaks_only_its_ow
         "text.yaml": "config: [\n",
         "twin.yaml": (folder / "m1.yaml").read_text(),
         "m0.yml": (folder / "m1.yaml").read_text(),
+        "param.yaml": f"config: {folder.parent / 'm.yaml'}\nparams: {{train.epoch: 3}}\n",
+        "asked.yaml": "config: m.yaml\napproval: {user: ada}\n",
         "guard.yaml": yaml.safe_dump({**yaml.safe_load((folder / "m0.yaml").read_text()), "guards": {"row": 1}}),
     }
+    (folder.parent / "m.yaml").write_text(yaml.safe_dump(yaml.safe_load((folder / "m0.yaml").read_text())["config"]))
     for file, text in wrong.items():
         (folder / file).write_text(text)
     begin = time.process_time()
@@ -124,10 +129,14 @@ def test_twelve_models_are_twelve_dags_and_an_unreadable_file_breaks_only_its_ow
         "gone": "no such file",
         "twin": "already retrains the model",
         "guard": "guards.row",
+        "param": "param.yaml, with the config",
+        "asked": "approval.user: unknown key. Did you mean 'users'? Keys here: users, hours.",
     }
     assert {file: text in errors[f"models/{file}.yaml"] for file, text in said.items()} == dict.fromkeys(said, True)
     task = bag.dags["gnnflow_models.m3"].get_task("train")
     assert (task.owner, task.pool) == ("risk", "gpu")
+    # Airflow may lose any task before it starts, and nobody watches a run by night
+    assert {task.retries for task in bag.dags["gnnflow_models.m3"].tasks} == {2}
     assert seconds < 5
 
 
@@ -144,6 +153,19 @@ def test_the_process_of_a_task_reads_one_model(folder, monkeypatch):
     (folder / "theirs.yaml").write_text("config: [")
     monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "gnnflow_models.ours")
     assert set(read_folder().dags) == {"gnnflow_models.ours"}
+
+
+def test_a_table_whose_storage_does_not_answer_is_asked_for_by_the_next_attempt(folder, monkeypatch):
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+    gone = {"nodes": "s3://bank/nodes.parquet", "edges": "s3://bank/edges.parquet"}
+    write_model(folder, graph=gone)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nobody listens
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    prepare = read_folder().dags["gnnflow_models.fraud"].get_task("prepare")
+    with pytest.raises(AirflowException, match="storage failed") as failed:
+        prepare.execute({"params": {}, "run_id": "r", "logical_date": DAYS[0], "ti": Quiet()})
+    assert not isinstance(failed.value, AirflowFailException)
 
 
 def test_a_backfill_reads_the_tables_of_each_date(folder):
@@ -232,7 +254,7 @@ def answers(monkeypatch):
     return answer, asked
 
 
-def test_a_better_model_goes_into_service_once_a_person_approves(folder, answers, mails):
+def test_a_better_model_goes_into_service_once_a_person_approves(folder, answers, mails, monkeypatch):
     answer, asked = answers
     write_graph(folder.parent, num_nodes=240, num_edges=500)
     relabel(folder.parent)
@@ -241,7 +263,9 @@ def test_a_better_model_goes_into_service_once_a_person_approves(folder, answers
     assert set(run().values()) == {"success"}
     assert registry.read_aliases(workspace, name).champion == 1
     assert asked[-1][0] == f"Promote {name} version 1?"
+    assert "[report]" not in asked[-1][1]
     assert [mail["subject"] for mail in mails] == ["gnnflow_models.fraud: approve waits for an answer"]
+    monkeypatch.setenv("GNNFLOW_LINKS", f"{workspace}=https://pages.example")
     write_model(folder, train={"epochs": 40, "lr": 0.02}, approval=True)
     rejected = run()
     assert (rejected["approve"], rejected["promote"], rejected["score"]) == ("success", "skipped", "success")
@@ -253,6 +277,7 @@ def test_a_better_model_goes_into_service_once_a_person_approves(folder, answers
     subject, body = asked[-1]
     assert subject == f"Promote {name} version 2?"
     assert "| | version 2 (new) | version 1 (in service) |" in body
+    assert re.search(r"^Run: `.+`, \[report\]\(https://pages.example/runs/.+/report.html\)$", body, re.MULTILINE)
     assert re.search(
         r"^\| test\.\w+ \| [\d.]+ \([\d.]+ to [\d.]+\) \| [\d.]+ \([\d.]+ to [\d.]+\) \|$", body, re.MULTILINE
     )
@@ -300,6 +325,12 @@ class TestDates:
         with pytest.raises(ConfigError, match=r"key\[0\].*ds, ds_nodash"):
             filled(text)
 
+    def test_the_partition_is_told_of_where_a_run_has_none(self, filled):
+        from gnnflow.graph.errors import ConfigError
+
+        with pytest.raises(ConfigError, match="and partition_key in the run of a partition"):
+            filled("{{ partition_key }}")
+
     @pytest.mark.parametrize("key", ["../x", "${SECRET}", "a/b", "", "a\nb"])
     def test_a_partition_that_would_leave_its_folder_is_refused(self, key):
         from gnnflow.graph.errors import ConfigError
@@ -321,6 +352,36 @@ class TestDates:
         assert data_date({**run, "params": {"date": "2026-02-01"}}).names["ts"] == "2026-02-01T00:00:00+00:00"
         with pytest.raises(ConfigError, match="'yesterday' is not a date"):
             data_date({**run, "params": {"date": "yesterday"}})
+
+
+@pytest.mark.parametrize(
+    ("failed", "times"), [(ConnectionError("no route"), 1), (PermissionError("not yours"), 3), (None, 1)]
+)
+def test_storage_that_does_not_answer_is_asked_once_in_a_parse(tmp_path, monkeypatch, failed, times):
+    from gnnflow.storage.refusals import locating
+    from gnnflow_airflow import local_copies
+
+    monkeypatch.setenv("GNNFLOW_MODELS_COPIES", str(tmp_path))
+    monkeypatch.setattr(local_copies, "_silent", {})
+    monkeypatch.setattr(local_copies, "_ANSWER_SECONDS", 0.5)
+    asked, forever = [], threading.Event()
+
+    def read(uri):
+        asked.append(uri)
+        with locating(uri):
+            if len(asked) > 3 and failed:
+                raise failed
+        if len(asked) > 3:
+            forever.wait()
+        return "kept"
+
+    monkeypatch.setattr(local_copies, "read_text", read)
+    files = [f"s3://bank/models/{name}.yaml" for name in "abc"]
+    for _ in range(2):
+        assert [local_copies.text_near(file) for file in files] == ["kept"] * 3
+        monkeypatch.setenv("GNNFLOW_MODELS_SECONDS", "0")
+    forever.set()
+    assert len(asked) == 3 + times
 
 
 def test_object_storage_is_asked_once_and_its_copies_outlive_a_failure(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ import json
 import os
 import threading
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -79,6 +80,17 @@ def test_a_version_is_found_by_its_alias_and_the_time_of_its_move(workspace):
     assert poke(workspace, alias="candidate", since=(now - SOON).isoformat()) == found
     assert poke(workspace, alias="candidate", since=datetime.fromisoformat(found["since"])) == found
     assert poke(workspace, alias="candidate", since=now + SOON) is None
+
+
+@pytest.mark.parametrize("name", ["small", "smal"])
+def test_a_sensor_that_waits_says_for_what(workspace, name, monkeypatch):
+    sensor = ModelVersionSensor(task_id="wait", name=name, workspace=workspace, since="2999-01-01")
+    said = []
+    monkeypatch.setattr(type(sensor), "log", SimpleNamespace(info=lambda text, *words: said.append(text % words)))
+    sensor.poke({"ti": Quiet()})
+    models = ", ".join(registry.list_models(workspace))
+    told = "" if name == "small" else f"; it has no such model yet, its models: {models}"
+    assert said == [f"waits for a champion of {name} since 2999-01-01 in {workspace}{told}"]
 
 
 def test_the_workspace_is_the_one_of_the_environment_where_none_is_named(workspace, monkeypatch):

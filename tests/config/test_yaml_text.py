@@ -87,6 +87,22 @@ def test_a_mistake_names_its_line(text, where, what):
     assert what in caught.value.problem
 
 
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("nodes: {{ ds }}/nodes.parquet\n", True),
+        ("nodes: {{ ds }}\n", True),
+        ("paths: [{{ ds }}, b]\n", True),
+        ("a: [1, 2\n", False),
+        ('a: "{{ ds }}": b\n', False),
+    ],
+)
+def test_a_template_without_quotes_is_told(text, is_told):
+    with pytest.raises(ConfigError) as caught:
+        read_yaml(text)
+    assert ("in quotes" in caught.value.fix) is is_told
+
+
 def test_a_binary_file_is_refused():
     with pytest.raises(ConfigError, match="not allowed"):
         read_yaml("PAR1\x00\x15")
