@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 import signal
 import sys
 import threading
@@ -50,6 +51,12 @@ def printed(arguments: list[str]) -> str:
     shown = run_cli(arguments)
     assert shown.code == 0, shown.err
     return shown.out
+
+
+def run_block(block: str) -> dict[str, str]:
+    """Run a page's block of commands, which must succeed, and return what each wrote, by its command."""
+    commands = [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
+    return {words[0]: printed(words) for words in commands}
 
 
 @contextmanager

@@ -166,6 +166,17 @@ def _nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         pytest.fail(f"left behind: {names}\n{_ADVICE}", pytrace=False)
 
 
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """On small graphs a second thread only makes the first one wait."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The folder with the public graphs, one folder each."""

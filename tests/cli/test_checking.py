@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +11,7 @@ from typer.testing import CliRunner
 from gnnflow.cli.commands import build_app
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.stages import check, resolve
+from tests.command_line import run_block
 from tests.conftest import REPOSITORY
 
 _PAGE = REPOSITORY / "docs" / "first-steps.md"
@@ -22,12 +22,7 @@ _STOPPED = 2
 def test_the_page_of_first_steps_runs_from_top_to_bottom(number, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     block = re.findall(r"```bash\n(.*?)```", _PAGE.read_text(), re.DOTALL)[number]
-    shown = {}
-    for line in block.splitlines():
-        words = shlex.split(line, comments=True)[1:]
-        outcome = CliRunner().invoke(build_app(), words)
-        assert outcome.exit_code == 0, outcome.output
-        shown[words[0]] = outcome.output
+    shown = run_block(block)
     assert "Nothing that can be seen" in shown["check"]
     # better than a guess: the columns and the edges that init chose tell something of the label
     (test,) = re.findall(r"^roc_auc +(?:[\d.]+ +){2}([\d.]+)", shown["run"], re.MULTILINE)

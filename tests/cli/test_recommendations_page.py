@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from gnnflow.cli.commands import build_app
+from tests.command_line import run_block
 from tests.conftest import REPOSITORY
 
 _PAGE = REPOSITORY / "docs" / "recommendations.md"
@@ -20,12 +18,7 @@ _PAGE = REPOSITORY / "docs" / "recommendations.md"
 def test_the_page_of_recommendations_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (block,) = re.findall(r"```bash\n(.*?)```", _PAGE.read_text(), re.DOTALL)
-    shown = {}
-    for line in block.splitlines():
-        words = shlex.split(line, comments=True)[1:]
-        outcome = CliRunner().invoke(build_app(), words)
-        assert outcome.exit_code == 0, outcome.output
-        shown[words[0]] = outcome.output
+    shown = run_block(block)
     # users of the generated shop prefer two categories: the data has structure, and lists must show it
     assert "test.ndcg_at_10: better than popularity" in shown["recommend"]
     assert "test.mrr of the run: worse than item-kNN" in shown["recommend"]

@@ -102,13 +102,7 @@ OWN_LEAF = GraphShape(3, (*[(0, 0)] * 11, (0, 2), (2, 2)), seed=92, leaves=0)
 JOINED = {"norm": "layer", "residual": True}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """On graphs this small a second thread only makes the first one wait."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def model_for(layer, architecture, shape):

@@ -25,11 +25,10 @@ from tests.contracts.test_executions import (
     assert_equal,
     assert_gradients_equal,
     gradients,
-    one_thread,
 )
 from tests.contracts.typed_graphs import SCHEMA, TypedShape, sampled_relations, typed_graph, typed_shapes
 
-__all__ = ["one_thread"]  # a fixture that pytest finds here
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 JOINED = {
     "gcn": {"kind": "gcn"},

@@ -17,11 +17,11 @@ from gnnflow.graph.run_facts import STAGE_PARTS
 from tests.contracts.among_ranks import batch_of, divided
 from tests.contracts.in_memory import GraphShape, whole_graph
 from tests.contracts.in_process import on_ranks
-from tests.contracts.test_executions import gradients, model_for, one_thread
+from tests.contracts.test_executions import gradients, model_for
 from tests.contracts.test_relations import model_for as typed_model_for
 from tests.contracts.typed_graphs import SCHEMA, TypedShape, typed_graph
 
-__all__ = ["one_thread"]  # a fixture that pytest finds here
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 SECONDS = 0.02
 EDGES = tuple(map(tuple, np.random.default_rng(3).integers(0, 60, (500, 2)).tolist()))

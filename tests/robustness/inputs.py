@@ -254,3 +254,8 @@ def ids_like(template: Callable[[int], Any]) -> Spoil:
         renamed({old: template(number) for number, old in enumerate(list(inputs.nodes["id"]))})(inputs)
 
     return spoil
+
+
+def one_edge(inputs: Inputs) -> None:
+    """Keep one edge."""
+    inputs.edges = {name: values[:1] for name, values in inputs.edges.items()}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.command_line import Shown
 from tests.robustness.case import Case, accepted, refused
-from tests.robustness.inputs import NUM_NODES, Inputs, Spoil, both, command, key
+from tests.robustness.inputs import Inputs, Spoil, both, command, key, one_edge
+from tests.robustness.partition_cases import every_node_is_scored
 
 PATHS = {"kind": "metapaths", "paths": [["node", "node", "node"]]}
 OWN = "tests.neighbors.odd_functions:"
@@ -73,7 +73,7 @@ def _models() -> Iterator[Case]:
     turned = _run(PATHS, {"kind": "magnn", "encodes": "rotate"})
     yield refused("neighbors: paths turned in rows of three columns", turned, "model.encodes", "has 3 columns")
     for name, section in (("walks", {"kind": "walks"}), ("edges", {"kind": "direct"})):
-        yield accepted(f"neighbors: pgnn of {name}", _run(section, {"kind": "pgnn"}), check=_scored)
+        yield accepted(f"neighbors: pgnn of {name}", _run(section, {"kind": "pgnn"}), check=every_node_is_scored)
 
 
 def _hardly_any() -> Iterator[Case]:
@@ -85,12 +85,12 @@ def _hardly_any() -> Iterator[Case]:
         ("anchors", {"kind": "anchors"}, {"kind": "pgnn"}),
     ):
         # one edge, and none that goes on from it
-        spoil = both(_run(section, model), _one_edge)
-        yield accepted(f"neighbors: {name} of one edge", spoil, check=_scored)
+        spoil = both(_run(section, model), one_edge)
+        yield accepted(f"neighbors: {name} of one edge", spoil, check=every_node_is_scored)
     nothing = _run({"kind": f"{OWN}nothing_found"}, {"kind": "sage"})
-    yield accepted("neighbors: a function that finds nothing", nothing, check=_scored)
+    yield accepted("neighbors: a function that finds nothing", nothing, check=every_node_is_scored)
     varying = _run({"kind": f"{OWN}varying"}, {"kind": "gat"})
-    yield accepted("neighbors: leaves that vary, and a model that does not mind", varying, check=_scored)
+    yield accepted("neighbors: leaves that vary, and a model that does not mind", varying, check=every_node_is_scored)
 
 
 def _run(section: dict[str, Any], model: dict[str, Any] | None = None) -> Spoil:
@@ -99,15 +99,3 @@ def _run(section: dict[str, Any], model: dict[str, Any] | None = None) -> Spoil:
     if model is not None:
         settings.append(key("model", {"hidden": 4, **model}))
     return both(*settings)
-
-
-def _one_edge(inputs: Inputs) -> None:
-    inputs.edges = {name: values[:1] for name, values in inputs.edges.items()}
-
-
-def _scored(inputs: Inputs, shown: Shown) -> list[str]:
-    import pyarrow.parquet as pq
-
-    (folder,) = inputs.workspace.glob("runs/odd/*/predictions")
-    rows = pq.read_table(folder).num_rows
-    return [] if rows == NUM_NODES else [f"{rows} nodes were scored"]

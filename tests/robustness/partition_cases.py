@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.command_line import Shown
 from tests.robustness.case import Case, accepted, refused
-from tests.robustness.inputs import NUM_NODES, Inputs, both, command, key
+from tests.robustness.inputs import NUM_NODES, Inputs, both, command, key, one_edge
 
 
 def cases() -> Iterator[Case]:
@@ -54,12 +54,8 @@ def _hardly_any() -> Iterator[Case]:
         {"kind": "vertex_cut"},
     )
     for section in sections:
-        spoil = both(key("partition", section), key("model", {"hidden": 4}), command("run"), _one_edge)
+        spoil = both(key("partition", section), key("model", {"hidden": 4}), command("run"), one_edge)
         yield accepted(f"partition: {section} of one edge", spoil, check=every_node_is_scored)
-
-
-def _one_edge(inputs: Inputs) -> None:
-    inputs.edges = {name: values[:1] for name, values in inputs.edges.items()}
 
 
 def every_node_is_scored(inputs: Inputs, shown: Shown) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.robustness.case import Case, accepted, refused
-from tests.robustness.inputs import Inputs, Spoil, both, command, key
+from tests.robustness.inputs import Inputs, Spoil, both, command, key, one_edge
 from tests.robustness.partition_cases import every_node_is_scored
 
 _CLUSTERS = {"strategy": "cluster-batch", "epochs": 2}
@@ -98,9 +98,5 @@ def _hardly_any() -> Iterator[Case]:
     """Yield graphs of one edge: most nodes have no neighbour in any batch."""
     sections: tuple[dict[str, Any], ...] = (_WHOLE, {**_WHOLE, "recompute": True}, _STORE, _CLUSTERS)
     for section in sections:
-        spoil = both(key("train", section), key("model", {"hidden": 4}), command("run"), _one_edge)
+        spoil = both(key("train", section), key("model", {"hidden": 4}), command("run"), one_edge)
         yield accepted(f"strategy: {section} of one edge", spoil, check=every_node_is_scored)
-
-
-def _one_edge(inputs: Inputs) -> None:
-    inputs.edges = {name: values[:1] for name, values in inputs.edges.items()}

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import ArtifactResult, StageContext
 from gnnflow.stages.running import make_artifact
@@ -19,9 +20,13 @@ from tests.small_graphs import graph_config, write_graph
 from tests.typed_graphs import typed_tables, write_tables
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from gnnflow.cluster import Cluster
     from gnnflow.config import Config
+    from gnnflow.progress import Progress
+    from tests.conftest import ClusterOf
 
 BALANCED = {"kind": "balanced", "threshold": 1.03}
 KINDS = ["one type", "several types"]
@@ -57,6 +62,25 @@ def stores(config: Config) -> tuple[ArtifactResult, ArtifactResult]:
     context = StageContext.of(config)
     first, second = (make_artifact(context, stage) for stage in ("ingest", "partition"))
     return first, second
+
+
+def assert_same_on_workers(
+    configure: Callable[..., Config],
+    folder: Path,
+    workers: int,
+    cluster_of: ClusterOf,
+    *,
+    watch: Callable[[Cluster], Progress] = lambda _: Silent(),
+) -> Any:
+    """Assert that workers write the same bytes as this process, and return the progress that watched them."""
+    undisturbed = stores(configure())[1].digest
+    cluster = {"kind": "local", "workers": workers, "memory_limit": "2GiB"}
+    config = configure(workspace=str(folder / "others"), cluster=cluster)
+    running = cluster_of(config.cluster)
+    make_artifact(StageContext.of(config, running), "ingest")
+    progress = watch(running)
+    assert make_artifact(StageContext.of(config, running, progress), "partition").digest == undisturbed
+    return progress
 
 
 def store_of(made: ArtifactResult) -> GraphStore:

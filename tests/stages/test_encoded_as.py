@@ -19,9 +19,9 @@ from gnnflow.stages import guards, pipeline, publish, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.first_look import first_look
 from gnnflow.stages.running import make_artifact
-from gnnflow.storage.columns import to_matrix
 from tests.hearing import Heard
 from tests.small_graphs import graph_config
+from tests.stages.published import probabilities, run_published
 
 NUM_NODES = 80
 GRAPH = {"features": ["age", "country", "score"], "normalize": "standard"}
@@ -50,14 +50,7 @@ def context_of(folder: Path, *, graph: Any = None, **train: Any) -> StageContext
 
 
 def published(folder: Path, **keys: Any) -> StageContext:
-    context = context_of(folder, **keys)
-    pipeline.run(context)
-    publish.run(context)
-    return context
-
-
-def probabilities(context: StageContext) -> Any:
-    return to_matrix(pq.read_table(score.run(context).predictions).sort_by("id")["probabilities"])
+    return run_published(context_of(folder, **keys))
 
 
 @pytest.mark.parametrize("scaling", ["standard", "none"])

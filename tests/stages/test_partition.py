@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from tests.small_graphs import graph_config, write_graph
 from tests.stages.divided_graphs import (
     BALANCED,
     assert_edges_lie_at_their_targets,
+    assert_same_on_workers,
     assert_same_tables,
     config_of,
     edge_rows,
@@ -161,12 +163,7 @@ def test_the_command_line_partitions(tmp_path: Path, graph: dict[str, Any]) -> N
 def test_worker_count_changes_no_byte(
     tmp_path: Path, graph: dict[str, Any], workers: int, cluster_of: ClusterOf
 ) -> None:
-    undisturbed = stores(config_of(tmp_path, graph))[1].digest
-    cluster = {"kind": "local", "workers": workers, "memory_limit": "2GiB"}
-    config = config_of(tmp_path, graph, workspace=str(tmp_path / "others"), cluster=cluster)
-    context = StageContext.of(config, cluster_of(config.cluster))
-    make_artifact(context, "ingest")
-    assert make_artifact(context, "partition").digest == undisturbed
+    assert_same_on_workers(partial(config_of, tmp_path, graph), tmp_path, workers, cluster_of)
 
 
 @pytest.mark.distributed
@@ -175,14 +172,9 @@ def test_worker_count_changes_no_byte(
 def test_killing_a_worker_in_every_round_changes_no_byte(
     tmp_path: Path, graph: dict[str, Any], workers: int, cluster_of: ClusterOf
 ) -> None:
-    undisturbed = stores(config_of(tmp_path, graph))[1].digest
-    cluster = {"kind": "local", "workers": workers, "memory_limit": "2GiB"}
-    config = config_of(tmp_path, graph, workspace=str(tmp_path / "others"), cluster=cluster)
-    running = cluster_of(config.cluster)
-    make_artifact(StageContext.of(config, running), "ingest")
-    progress = KillAWorkerInEveryRound(running)
-    assert make_artifact(StageContext.of(config, running, progress), "partition").digest == undisturbed
-    assert progress.killed == ["plan", "nodes_move", "nodes_write", "answer", "edges_move", "edges_write"]
+    configure = partial(config_of, tmp_path, graph)
+    kills = assert_same_on_workers(configure, tmp_path, workers, cluster_of, watch=KillAWorkerInEveryRound)
+    assert kills.killed == ["plan", "nodes_move", "nodes_write", "answer", "edges_move", "edges_write"]
 
 
 def test_keys_name_what_decides_the_partitions(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from tests.killing import KillAWorkerInEveryRound
 from tests.small_graphs import graph_config, write_graph
 from tests.stages.divided_graphs import (
     assert_edges_lie_at_their_targets,
+    assert_same_on_workers,
     config_of,
     edge_rows,
     graph,
@@ -45,7 +47,6 @@ from tests.stages.test_links import write_groups
 __all__ = ["graph"]  # a fixture that pytest finds here
 
 if TYPE_CHECKING:
-    from gnnflow.config import Config
     from gnnflow.storage.graph_store import GraphStore
 
 PARTITIONS: dict[str, dict[str, Any]] = {
@@ -267,11 +268,6 @@ def test_the_report_and_progress_say_how_good_partitions_are(tmp_path: Path) -> 
     assert f"ldg: {said[0]}" in page
 
 
-def distributed(folder: Path, graph: dict[str, Any], partition: dict[str, Any], *, workers: int) -> Config:
-    cluster = {"kind": "local", "workers": workers, "memory_limit": "2GiB"}
-    return config_of(folder, graph, partition=partition, workspace=str(folder / "others"), cluster=cluster)
-
-
 @pytest.mark.distributed
 @pytest.mark.parametrize("workers", [1, 2, 4], scope="session")
 def test_worker_count_changes_no_byte(
@@ -279,11 +275,8 @@ def test_worker_count_changes_no_byte(
 ) -> None:
     write_graph(tmp_path, num_nodes=90, num_edges=1200, hub=7)
     graph = {"edge_features": ["amount", "hour"], "partitions": 4}
-    undisturbed = stores(config_of(tmp_path, graph, partition=partition))[1].digest
-    config = distributed(tmp_path, graph, partition, workers=workers)
-    context = StageContext.of(config, cluster_of(config.cluster))
-    make_artifact(context, "ingest")
-    assert make_artifact(context, "partition").digest == undisturbed
+    configure = partial(config_of, tmp_path, graph, partition=partition)
+    assert_same_on_workers(configure, tmp_path, workers, cluster_of)
 
 
 @pytest.mark.distributed
@@ -293,15 +286,10 @@ def test_worker_count_changes_no_byte(
 def test_killing_a_worker_while_clusters_are_planned_changes_no_byte(
     tmp_path: Path, graph: dict[str, Any], kind: str, workers: int, cluster_of: ClusterOf
 ) -> None:
-    partition = installed(PARTITIONS[kind])
-    undisturbed = stores(config_of(tmp_path, graph, partition=partition))[1].digest
-    config = distributed(tmp_path, graph, partition, workers=workers)
-    running = cluster_of(config.cluster)
-    make_artifact(StageContext.of(config, running), "ingest")
+    configure = partial(config_of, tmp_path, graph, partition=installed(PARTITIONS[kind]))
     # the other rounds are those of every kind, see test_partition.py
-    progress = KillAWorkerInEveryRound(running, only="plan")
-    assert make_artifact(StageContext.of(config, running, progress), "partition").digest == undisturbed
-    assert progress.killed == ["plan"]
+    watch = partial(KillAWorkerInEveryRound, only="plan")
+    assert assert_same_on_workers(configure, tmp_path, workers, cluster_of, watch=watch).killed == ["plan"]
 
 
 def test_keys_name_what_decides_the_partitions(tmp_path: Path, partition: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +12,20 @@ from gnnflow.config import STAGES
 from gnnflow.graph.book import edge_partitions
 from gnnflow.graph.errors import ConfigError
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.filesystem import join, read_json
 from tests.conftest import ClusterOf
 from tests.killing import KillAWorkerInEveryRound
 from tests.small_graphs import graph_config, write_graph
-from tests.stages.divided_graphs import assert_same_tables, config_of, graph, predictions, store_of, stores
+from tests.stages.divided_graphs import (
+    assert_same_on_workers,
+    assert_same_tables,
+    config_of,
+    graph,
+    predictions,
+    store_of,
+    stores,
+)
 
 __all__ = ["graph"]  # a fixture that pytest finds here
 
@@ -117,12 +125,7 @@ def test_edges_at_their_targets_need_no_stage(tmp_path: Path) -> None:
 def test_worker_count_changes_no_byte(
     tmp_path: Path, graph: dict[str, Any], kind: str, workers: int, cluster_of: ClusterOf
 ) -> None:
-    undisturbed = stores(placed_config(tmp_path, graph, kind))[1].digest
-    cluster = {"kind": "local", "workers": workers, "memory_limit": "2GiB"}
-    config = placed_config(tmp_path, graph, kind, workspace=str(tmp_path / "others"), cluster=cluster)
-    context = StageContext.of(config, cluster_of(config.cluster))
-    make_artifact(context, "ingest")
-    assert make_artifact(context, "partition").digest == undisturbed
+    assert_same_on_workers(partial(placed_config, tmp_path, graph, kind), tmp_path, workers, cluster_of)
 
 
 @pytest.mark.distributed
@@ -131,14 +134,9 @@ def test_worker_count_changes_no_byte(
 def test_killing_a_worker_in_every_round_changes_no_byte(
     tmp_path: Path, graph: dict[str, Any], kind: str, workers: int, cluster_of: ClusterOf
 ) -> None:
-    undisturbed = stores(placed_config(tmp_path, graph, kind))[1].digest
-    cluster = {"kind": "local", "workers": workers, "memory_limit": "2GiB"}
-    config = placed_config(tmp_path, graph, kind, workspace=str(tmp_path / "others"), cluster=cluster)
-    running = cluster_of(config.cluster)
-    make_artifact(StageContext.of(config, running), "ingest")
-    progress = KillAWorkerInEveryRound(running)
-    assert make_artifact(StageContext.of(config, running, progress), "partition").digest == undisturbed
-    assert progress.killed == ["plan", "nodes_move", "nodes_write", "answer", "edges_move", "edges_write"]
+    configure = partial(placed_config, tmp_path, graph, kind)
+    kills = assert_same_on_workers(configure, tmp_path, workers, cluster_of, watch=KillAWorkerInEveryRound)
+    assert kills.killed == ["plan", "nodes_move", "nodes_write", "answer", "edges_move", "edges_write"]
 
 
 @pytest.mark.parametrize(

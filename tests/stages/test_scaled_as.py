@@ -27,6 +27,7 @@ from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.graph_store import GraphStore
 from tests.hearing import Heard
 from tests.small_graphs import graph_config, stored_x, write_graph
+from tests.stages.published import probabilities, run_published
 from tests.typed_graphs import typed_tables, write_tables
 
 GRAPH = {"normalize": "standard", "edge_features": ["amount"], "edge_normalize": "standard"}
@@ -42,10 +43,7 @@ def context_of(folder: Path, *, graph: dict[str, Any] | None = None, **sections:
 
 
 def published(folder: Path, **keys: Any) -> StageContext:
-    context = context_of(folder, **keys)
-    pipeline.run(context)
-    publish.run(context)
-    return context
+    return run_published(context_of(folder, **keys))
 
 
 def replaced(table: pa.Table, name: str, column: Any) -> pa.Table:
@@ -81,10 +79,6 @@ def numbers(context: StageContext) -> tuple[Any, Any]:
     x = [stored_x(store.nodes(part, ["x"])["x"]) for part in parts]
     attributes = [to_matrix(store.edges(part, ["attributes"])["attributes"]) for part in parts]
     return np.concatenate(x), np.concatenate(attributes)
-
-
-def probabilities(context: StageContext) -> Any:
-    return to_matrix(pq.read_table(score.run(context).predictions).sort_by("id")["probabilities"])
 
 
 def ingested_again(context: StageContext) -> bool:

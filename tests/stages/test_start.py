@@ -21,6 +21,7 @@ from gnnflow.stages.entry import perform
 from gnnflow.storage.run_folder import read_run
 from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
+from tests.stages.published import run_published
 
 MODEL = {"kind": "gcn", "hidden": 4, "dropout": 0.0}
 
@@ -39,10 +40,7 @@ def context_of(
 
 
 def published(folder: Path, **keys: Any) -> StageContext:
-    context = context_of(folder, **keys)
-    pipeline.run(context)
-    publish.run(context)
-    return context
+    return run_published(context_of(folder, **keys))
 
 
 @pytest.fixture

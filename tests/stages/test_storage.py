@@ -12,12 +12,12 @@ import pytest
 from gnnflow import registry
 from gnnflow.graph.errors import ConfigError, TableError
 from gnnflow.graph.facts import GraphFacts
-from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import from_matrix, to_matrix
 from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
+from tests.stages.published import probabilities, run_published
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,10 +45,6 @@ def change(folder: Path, by: Any) -> None:
     nodes = pq.read_table(folder / "nodes.parquet")
     column = from_matrix(by(to_matrix(nodes["x"]).copy()))
     pq.write_table(nodes.set_column(nodes.column_names.index("x"), "x", column), folder / "nodes.parquet")
-
-
-def probabilities(context: StageContext) -> Any:
-    return to_matrix(pq.read_table(score.run(context).predictions).sort_by("id")["probabilities"])
 
 
 def test_ingest_says_each_column_s_error_and_writes_fewer_bytes(tmp_path: Path) -> None:
@@ -105,8 +101,7 @@ def test_sparse_features_are_refused(tmp_path: Path) -> None:
 def test_a_published_model_rounds_later_tables_by_its_own_ranges(tmp_path: Path, storage: str) -> None:
     write_graph(tmp_path)
     first = context_of(tmp_path, storage)
-    pipeline.run(first)
-    publish.run(first)
+    run_published(first)
     before = probabilities(first)
     version = registry.read_version(first.config.workspace, "small", 1)
     assert bool(version.ranges) == (storage == "int8")

@@ -21,12 +21,11 @@ from tests.contracts.test_executions import (
     assert_gradients_equal,
     gradients,
     model_for,
-    one_thread,
 )
 from tests.contracts.test_relations import model_for as typed_model_for
 from tests.contracts.typed_graphs import SCHEMA, TypedShape, typed_graph
 
-__all__ = ["one_thread"]  # a fixture that pytest finds here
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 RNG = np.random.default_rng(3)
 EDGES = tuple(map(tuple, RNG.integers(0, 60, (500, 2)).tolist()))

@@ -36,12 +36,7 @@ from tests.train.ranks.together import together
 WHOLE = {"strategy": "global-batch", "lr": 0.05, "optimizer": "sgd"}
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def whole_config(folder: Path, case: str, *, train=None, **sections):
