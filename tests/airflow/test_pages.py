@@ -461,6 +461,30 @@ def test_an_editor_promotes_and_rolls_back_and_the_history_has_the_name(sign_in,
     assert [tuple(each) for each in logged] == [("gnnflow_promote", "eve"), ("gnnflow_rollback", "eve")]
 
 
+def test_a_promotion_that_is_tried_again_does_not_undo_a_rollback(folder):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from gnnflow_airflow.promotion import PromoteOperator
+    from tests.airflow.running import Quiet
+
+    workspace = f"{folder}/runs"
+    registry.promote(workspace, "small", 1)
+    published = {"name": "small", "version": 2, "reason": "better"}
+    published["seen"] = len(registry.read_aliases(workspace, "small").history)
+
+    class Answered(Quiet):
+        def xcom_pull(self, *, task_ids, **_):
+            return published if task_ids == "publish" else {"responded_by_user": {"name": "Ada"}}
+
+    config = hostile_config(folder).model_dump(mode="json", exclude_unset=True)
+    task = PromoteOperator(task_id="promote", config=config, approval="approve")
+    for _ in range(2):  # again, as after its process was killed
+        assert task.execute({"ti": Answered()})["version"] == 2
+    registry.rollback(workspace, "small")
+    with pytest.raises(AirflowFailException, match="the champion moved meanwhile: now version 1 is in service"):
+        task.execute({"ti": Answered()})
+
+
 def test_a_viewer_moves_no_model_nor_does_a_form_that_is_not_ours(sign_in, folder):
     workspace, before = f"{folder}/runs", registry.read_aliases(f"{folder}/runs", "small")
     editor = token_of(get(sign_in("USER", "eve"), "fraud/registry"))
