@@ -465,16 +465,41 @@ def test_an_editor_whom_the_model_does_not_name_may_not_promote_it(sign_in, fold
     workspace = f"{folder}/runs"
     registry.promote(workspace, "small", 1)
     registry.keep_approvers(workspace, "small", ["ada"])
+    seen = len(registry.read_aliases(workspace, "small").history)
     try:
         for name, code in (("eve", 403), ("ada", 303)):
             client = sign_in("USER", name)
-            form = {"token": token_of(get(client, "fraud/registry")), "seen": "1", "version": "1"}
+            form = {"token": token_of(get(client, "fraud/registry")), "seen": str(seen), "version": "1"}
             answer = client.post("/gnnflow/fraud/registry/small/promote", data=form)
             assert answer.status_code == code
             if code == 403:
                 assert "You are eve, and only ada may promote small" in answer.text
     finally:
         registry.keep_approvers(workspace, "small", [])
+
+
+def test_a_promotion_that_is_tried_again_does_not_undo_a_rollback(folder):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from gnnflow_airflow.promotion import PromoteOperator
+    from tests.airflow.running import Quiet
+
+    workspace = f"{folder}/runs"
+    registry.promote(workspace, "small", 1)
+    published = {"name": "small", "version": 2, "reason": "better"}
+    published["seen"] = len(registry.read_aliases(workspace, "small").history)
+
+    class Answered(Quiet):
+        def xcom_pull(self, *, task_ids, **_):
+            return published if task_ids == "publish" else {"responded_by_user": {"name": "Ada"}}
+
+    config = hostile_config(folder).model_dump(mode="json", exclude_unset=True)
+    task = PromoteOperator(task_id="promote", config=config, approval="approve")
+    for _ in range(2):  # again, as after its process was killed
+        assert task.execute({"ti": Answered()})["version"] == 2
+    registry.rollback(workspace, "small")
+    with pytest.raises(AirflowFailException, match="the champion moved meanwhile: now version 1 is in service"):
+        task.execute({"ti": Answered()})
 
 
 def test_a_viewer_moves_no_model_nor_does_a_form_that_is_not_ours(sign_in, folder):
