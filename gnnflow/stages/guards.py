@@ -22,8 +22,8 @@ from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.schema import Relation
 from gnnflow.ingest.statistics import TYPE_MARK, Drift, class_drift
 from gnnflow.stages.base import Artifact, StageResult
-from gnnflow.stages.column_drift import column_drifts
-from gnnflow.stages.edge_drift import EDGE, edge_drifts, has_edge_columns
+from gnnflow.stages.column_drift import EDGE, column_drifts
+from gnnflow.stages.edge_drift import edge_drifts, has_edge_columns
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import committed, read_manifest
 from gnnflow.storage.run_folder import latest_run, read_run
