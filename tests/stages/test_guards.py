@@ -61,7 +61,7 @@ def test_the_same_tables_pass(graph: Path) -> None:
     report = check(graph)
     assert report.previous == read_json(str(graph / "runs/runs/small/latest.json"))["run"]
     assert set(report.figures.values()) == {0.0}
-    columns = {f"psi.x[{place}]" for place in range(5)} | {"psi.label"}
+    columns = {f"psi.x[{place}]" for place in range(5)} | {"psi.label", "psi.edge: graph.weight"}
     assert {name for name in report.figures if name.startswith("psi.")} == columns
 
 
