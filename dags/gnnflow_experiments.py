@@ -63,7 +63,6 @@ def prepare_tasks(experiment: Experiment, grid: Grid) -> list[PrepareOperator]:
             values=run.values,
             source=experiment.source,
             experiment=told,
-            retries=0,
         )
         for run in experiment.runs
     ]

@@ -32,7 +32,7 @@ with DAG(
     tags=["gnnflow"],
     dagrun_timeout=timedelta(days=7),
 ) as dag:
-    prepare = PrepareOperator(task_id="prepare", configs=FOLDER, retries=0)
+    prepare = PrepareOperator(task_id="prepare", configs=FOLDER)
     tasks = pipeline_tasks(prepare, every_stage())
     # One asset for every run; an event's extra names the predictions. An alias would make one asset for each URI, and
     # Airflow fails a task if two runs of one config make the same asset at the same time.

@@ -70,7 +70,6 @@ class GnnflowTaskGroup(TaskGroup):  # type: ignore[misc,unused-ignore] # Any whe
             overrides=overrides,
             workspace=workspace,
             default_args=of_tasks,  # it takes those that it knows; the stages refuse an unknown one
-            retries=0,
             **place,
         )
         self.tasks: dict[str, StageOperator] = pipeline_tasks(self.prepare, chosen, **of_tasks, **place)

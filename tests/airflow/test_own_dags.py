@@ -201,7 +201,7 @@ def test_what_a_dag_says_counts_before_the_settings_and_what_a_group_says_before
     assert (first.retries, first.owner, first.queue, first.dask_conn_id) == (1, "dag", "dag", "setting")
     assert (last.retries, last.owner, last.queue, last.pool) == (1, "group", "outer", "graphs")
     assert (last.dask_conn_id, last.deferrable, last.poll_seconds) == ("mine", False, 5.0)
-    assert (own.prepare.dask_conn_id, own.prepare.pool, own.prepare.retries) == ("mine", "graphs", 0)
+    assert (own.prepare.dask_conn_id, own.prepare.pool, own.prepare.retries) == ("mine", "graphs", 1)
     assert (own.tooltip, last.task_id) == ("mine", "outer.own.run")
 
 

@@ -17,6 +17,7 @@ import pytest
 from gnnflow import registry
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.graph.facts import FeatureFacts, GraphFacts, RelationFacts, RowCounts, SelectFacts
+from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.registry import versions
 from gnnflow.storage.filesystem import join, list_names, read_bytes, read_json
 from gnnflow.storage.manifest import Manifest, commit
@@ -46,6 +47,7 @@ GRAPH = GraphFacts(
     max_in_degree=2,
     tables={"nodes": RowCounts(10, 10, 0), "edges": RowCounts(20, 20, 0)},
 )
+TRAINED = TrainFacts(metrics={}, best_epoch=1, history=(), confusion={})
 WRITERS = 4
 
 
@@ -56,7 +58,7 @@ def completed_run(workspace: str, number: int, *, name: str = "tiny") -> str:
     model = write_json(join(artifacts["train"], DESCRIPTION), {"kind": "gcn"})
     made: dict[str, tuple[FileEntry, ...]] = {"ingest": (), "select": (), "train": (weights, model)}
     for stage, files in made.items():
-        facts = {"ingest": asdict(GRAPH), "select": asdict(SELECTED)}.get(stage, {})
+        facts = asdict({"ingest": GRAPH, "select": SELECTED, "train": TRAINED}[stage])
         commit(artifacts[stage], Manifest(stage, f"{stage}-{number}", 1, files, {}, 1, 1, facts=facts))
     uri = f"{workspace}/runs/{name}/{number}"
     write_json(join(uri, "metrics.json"), {"test.accuracy": number / 10})
