@@ -111,7 +111,19 @@ def model_for(layer, architecture, shape):
     # what is of paths of one length takes those of other lengths for such, as reference does
     leaves = (shape.leaves or 2,)
     inputs = ModelInputs(FEATURE_WIDTH, num_outputs=3, sparse=shape.sparse, attribute_width=EDGE_WIDTH, leaves=leaves)
-    return build_model(config, inputs).eval()
+    return with_moved_norms(build_model(config, inputs)).eval()
+
+
+def with_moved_norms(model):
+    """Return the model, whose norms add something to each number.
+
+    A fresh norm makes of -x, 0 and x a number that is zero but for rounding: it is chance whether a relu then lets its
+    gradient by.
+    """
+    with torch.no_grad():
+        for parameter in model.norms.parameters():
+            parameter.add_(torch.empty_like(parameter).uniform_(0.1, 0.5))
+    return model
 
 
 LAYER_OBJECTS = {name: model_for(name, ONE_LAYER, NO_EDGES).relations(0).layer(0) for name in LAYERS}

@@ -54,11 +54,11 @@ def test_a_metric_that_fell_while_nothing_shifted_is_told_as_another_relation_of
     new_ids(tmp_path)
     found = score.run(StageContext.of(context.config))
     assert found.drift is not None
-    assert found.drift.columns_compared == 5
+    assert found.drift.columns_compared == 6
     assert found.drift.columns_shifted == 0
     words = [*found.lines()][-1]
     assert words.startswith("score.accuracy got worse by more than noise (0.")
-    assert "5 columns (with the tables of training): none of them shifted, and the metric got worse" in words
+    assert "6 columns (with the tables of training): none of them shifted, and the metric got worse" in words
     assert words.endswith("so the relation of columns to label may have changed")
     page, workspace = text_of(found.report), context.config.workspace
     assert words[1:] in page
@@ -95,7 +95,7 @@ def test_columns_that_shifted_are_counted_and_the_ones_that_moved_most_are_named
     assert any("column x[2], from the tables of training, shifted: PSI" in each for each in found.lines())
     page = text_of(found.report)
     assert "The tables have no labels, so nobody can say here how good these predictions are." in page
-    assert "1 of 5 columns shifted" in page
+    assert "1 of 6 columns shifted" in page
 
 
 MAE = Change("score.mae", 2.0, 1.0, True)
