@@ -124,9 +124,11 @@ def check_scored(context: StageContext, stored: Artifact) -> None:
 
 
 def is_quick(context: StageContext) -> bool:
-    """Return whether guards read three small documents: columns of edges are read from their rows."""
-    ingested = context.run.artifact("ingest")
+    """Return whether guards read a few small documents; columns of edges that changed are read from all their rows."""
+    ingested, run = context.run.artifact("ingest"), _reference(context)
     if context.config.guards.psi is None or not committed(ingested):
+        return True
+    if run is None or _ingested(run).uri == ingested:
         return True
     return not has_edge_columns(_store_of(Artifact(ingested, read_manifest(ingested))))
 

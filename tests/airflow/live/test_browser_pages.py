@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ pytest.importorskip("playwright", reason="needs playwright: pip install -r tests
 from playwright.sync_api import Locator, Page, expect
 
 from gnnflow import registry
+from gnnflow.storage.documents import read_document, write_document
 from tests.airflow.live.browser import EVIL, both_widths, crawl_from, page_of, signed_in
 from tests.airflow.live.journeys import MODEL
 from tests.airflow.live.services import EDITOR, LIVE, VIEWER
@@ -62,6 +64,15 @@ def test_an_admin_moves_the_champion_and_a_viewer_does_not(live, hostile, browse
     assert registry.read_aliases(workspace, "small") == before
 
 
+def replace_report(run, text):
+    """Replace a run's report as somebody would who writes to the workspace: the run's record too."""
+    (run / "report.html").write_text(text)
+    record, content = read_document(f"{run}/run.json", fix=""), text.encode()
+    (entry,) = [each for each in record["files"] if each["name"] == "report.html"]
+    entry |= {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    write_document(f"{run}/run.json", {**record, "run": run.name})
+
+
 def test_a_hostile_report_reaches_nothing_of_airflow(live, hostile, browser):
     run = next(each.parent for each in hostile.glob("runs/runs/small/?????????*/run.json"))
     control = browser.new_page()
@@ -76,7 +87,7 @@ def test_a_hostile_report_reaches_nothing_of_airflow(live, hostile, browser):
         assert {frame.evaluate("typeof window.ran") for frame in page.frames} == {"undefined"}
 
     shutil.copytree(run, run.with_name("evil"))
-    (run.with_name("evil") / "report.html").write_text(EVIL)
+    replace_report(run.with_name("evil"), EVIL)
     before, path, loaded = registry.read_aliases(f"{hostile}/runs", "small"), "runs/small/evil/report.html", set[str]()
     page.on("requestfinished", lambda request: loaded.add(request.url.removeprefix(f"{live.base}/gnnflow/hostile/")))
     try:
