@@ -38,7 +38,6 @@ LARGEST_SPREAD = float(np.finfo(np.float32).max) / 2
 
 _RUN = 1 << 14  # rows that are encoded or decoded at once, so that temporary arrays stay in the cache
 _SAME = 1e-6
-_NOT_A_NUMBER = 0x7FC0  # in bfloat16
 
 
 @dataclass(frozen=True)
@@ -124,9 +123,7 @@ class NarrowRows:
             bits = matrix.view(np.uint32)
             # half of the last place that stays, less one where that place is even: ties go to even
             rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-            upper = (rounded >> np.uint32(16)).astype("<u2")
-            upper[np.isnan(matrix)] = _NOT_A_NUMBER  # which rounding could carry over to zero
-            return upper.view(np.uint8)
+            return (rounded >> np.uint32(16)).astype("<u2").view(np.uint8)
         assert self.low is not None
         assert self.step is not None
         low, step = self.low.astype(np.float64), self.step.astype(np.float64)

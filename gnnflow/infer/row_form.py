@@ -12,12 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
-from gnnflow.graph.narrow import NarrowRows, row_bytes
+from gnnflow.executions.tensors import tensor
 from gnnflow.storage.columns import from_matrix, from_rows, to_matrix, to_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from torch import Tensor
 
     from gnnflow.config import RowKind
     from gnnflow.graph.arrays import FloatArray
@@ -27,32 +29,37 @@ PARITY_LIMITS: dict[RowKind, float] = {"float32": 1e-4, "float16": 1e-2, "bfloat
 """The largest difference that the parity certificate allows: some twenty times the rounding of one row."""
 
 
+_HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
 def number_bytes(kind: RowKind) -> int:
     """Return the bytes of a number that travels."""
-    return row_bytes(kind, 1)
+    return 2 if kind in _HALVES else 4
 
 
 def rounded(matrix: FloatArray, kind: RowKind) -> FloatArray:
     """Return an array [N, ...] of numbers as they are read on the other side; beyond the kind's limits is infinity."""
-    if kind == "float32":
-        return matrix
-    width = int(np.prod(matrix.shape[1:], dtype=np.int64))
-    form = NarrowRows(kind, width)
-    with np.errstate(over="ignore"):
-        return form.decode(form.encode(matrix.reshape(len(matrix), width))).reshape(matrix.shape)
+    return _widened(_halves(matrix, kind)) if kind in _HALVES else matrix
 
 
 def to_column(packed: FloatArray, kind: RowKind) -> pa.Array:
     """Return rounded rows [N, K] as the column that travels."""
-    if kind == "float32":
+    if kind not in _HALVES:
         return from_matrix(packed)
-    with np.errstate(over="ignore"):
-        return from_rows(NarrowRows(kind, packed.shape[1]).encode(packed))
+    return from_rows(_halves(packed, kind).view(torch.int16).numpy().view(np.uint8))
 
 
 def from_column(column: Column, kind: RowKind) -> FloatArray:
     """Return rows of a column that travelled [N, K]."""
-    if kind == "float32":
+    if kind not in _HALVES:
         return to_matrix(column)
-    rows = to_rows(column)
-    return NarrowRows(kind, rows.shape[1] // number_bytes(kind)).decode(rows)
+    return _widened(tensor(to_rows(column).view(np.int16)).view(_HALVES[kind]))
+
+
+def _halves(matrix: FloatArray, kind: RowKind) -> Tensor:
+    return tensor(np.ascontiguousarray(matrix)).to(_HALVES[kind])
+
+
+def _widened(halves: Tensor) -> FloatArray:
+    wide: FloatArray = halves.float().numpy()
+    return wide
