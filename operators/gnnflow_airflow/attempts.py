@@ -22,18 +22,16 @@ if TYPE_CHECKING:
 
     from airflow.sdk import BaseOperator, Context
 
-    from gnnflow_airflow.stage import StageOperator
-
 _NOTE = "gnnflow_attempt"
 _KEPT = "finished work is kept, and it resumes there"
 
 
 @contextlib.contextmanager
-def attempt(context: Context, task: StageOperator) -> Iterator[None]:
+def attempt(context: Context, task: BaseOperator, *, stage: str) -> Iterator[None]:
     """Tell the log how the attempt before ended, if it could not. A failure is counted, told and its reason stored."""
 
     def tell(error: Exception) -> None:
-        count_failure(task.stage, error)
+        count_failure(stage, error)
         task.log.warning("%s", _failure_text(context["ti"], task, error))
         store_reason(context, error)
 

@@ -103,7 +103,7 @@ class StageOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the stage here, or submit it to the cluster and defer."""
-        with as_service(), attempt(context, self), self._connected():
+        with as_service(), attempt(context, self, stage=self.stage), self._connected():
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class StageOperator(BaseOperator):
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
-            with attempt(context, self):
+            with attempt(context, self, stage=self.stage):
                 self._stop_submission(context)
                 raise AirflowException(f"{TOO_LONG}, and no triggerer was there to see that") from None
 
@@ -133,7 +133,7 @@ class StageOperator(BaseOperator):
         self, context: Context, event: dict[str, Any], losses: int = 0, marker: str = ""
     ) -> dict[str, Any]:
         """Continue after the submission's last event: return its outcome, fail, or submit it again if it was lost."""
-        with attempt(context, self), self._connected():
+        with attempt(context, self, stage=self.stage), self._connected():
             return self._complete(context, event, losses, marker)
 
     def _complete(self, context: Context, event: dict[str, Any], losses: int, marker: str) -> dict[str, Any]:

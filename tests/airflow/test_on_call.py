@@ -29,7 +29,6 @@ pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 class Task:
     """An operator whose log is kept."""
 
-    stage = "ingest"
     retry_delay = timedelta(seconds=20)
 
     def __init__(self):
@@ -45,7 +44,7 @@ def lines_of(error=None, *, store=None, **ti):
     task, instance = Task(), Quiet()
     vars(instance).update(ti)
     try:
-        with attempt({"ti": instance, "task_state_store": store}, task):
+        with attempt({"ti": instance, "task_state_store": store}, task, stage="train"):
             if error is not None:
                 raise error
     except type(error):
@@ -54,7 +53,7 @@ def lines_of(error=None, *, store=None, **ti):
 
 
 def test_a_killed_attempt_is_told_by_the_next_one_and_by_no_other():
-    with attempt({"ti": Quiet(), "task_state_store": (running := Store())}, Task()):
+    with attempt({"ti": Quiet(), "task_state_store": (running := Store())}, Task(), stage="train"):
         store = Store(running)  # as it stays where the process is killed now
     (told,) = lines_of(store=store)
     assert "the attempt before ended without a word (process " in told
