@@ -29,13 +29,16 @@ _SECONDS = 120
 _ADDRESS_KIB = 12 * 1024**2
 # What to do about it: a sentence of its own after the problem, a command to type, or what a value must be.
 _FIX = re.compile(r"(?:[.:)\]'\"?]|\n) +(?:[A-Z][a-z]*|`gnnflow)|\n {2,}\S|must (?:be|have|not)")
+# The note that a run which began leaves where it fails (`gnnflow.storage.attempts`).
+_NOTE = re.compile(r"runs/runs/[^/]+/[0-9a-f]{32}/attempt\.json")
 
 
 @dataclass(frozen=True)
 class Case:
     """A row. words: what a refusal's message must name, `a|b` for either. check: what an accepted input is asked.
 
-    hidden: what nothing that is written may hold. leaves: folders below the case's own that a refusal may leave.
+    hidden: what nothing that is written may hold. leaves: folders below the case's own that a refusal may leave, and
+    with them the note of the failed run.
     alone: in a process of its own, because it could hang one. limit: what that process is denied. usage: the command
     line itself is wrong, which the parser of the command line may say in its own form. keeps: kinds of resources that a
     library keeps in the process.
@@ -141,8 +144,9 @@ def _is_error_object(text: str) -> bool:
 
 
 def _left_over(case: Case, left: list[str]) -> list[str]:
-    more = [file for file in left if not file.startswith(case.leaves)] if case.leaves else left
-    return [f"left behind: {more[:4]}"] if more else []
+    if case.leaves:
+        left = [file for file in left if not file.startswith(case.leaves) and _NOTE.fullmatch(file) is None]
+    return [f"left behind: {left[:4]}"] if left else []
 
 
 def _is_stored(secret: str, folder: Path, left: list[str]) -> bool:

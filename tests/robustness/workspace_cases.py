@@ -95,6 +95,7 @@ def _places() -> Iterator[Case]:
             f"{name}: work is a file",
             both(command(name), disk(lambda i: [i.workspace.mkdir(), (i.workspace / "work").write_text("x")])),
             "work",
+            leaves=KEPT,
         )
     yield refused(
         "run: no files above 16 KiB",
