@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from gnnflow.graph.encodings import EncodedColumn
 from gnnflow.graph.facts import RowCounts
+from gnnflow.graph.findings import Finding
 from gnnflow.graph.labels import LabelKind, of_class
 from gnnflow.graph.narrow import ColumnErrors
 from gnnflow.graph.run_facts import Compared, Decision, LinkFacts
@@ -172,22 +173,11 @@ class EmbeddingSample:
 
 
 @dataclass(frozen=True)
-class AuditRow:
-    """The outcome of one check of an audit: holds, broken or not checked; what was looked at, why, and a fix."""
-
-    name: str
-    verdict: str
-    looked: str
-    why: str = ""
-    fix: str = ""
-
-
-@dataclass(frozen=True)
 class Audited:
     """The findings of a run's last audit. at: its time."""
 
     at: str
-    rows: Sequence[AuditRow]
+    findings: Sequence[Finding]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,10 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from gnnflow.graph.errors import StorageError
+from gnnflow.graph.findings import Finding
 from gnnflow.graph.run_facts import InferFacts
 from gnnflow.stages.audit_edges import check_held_out, check_later
-from gnnflow.stages.audit_findings import Audit, AuditedRun, Finding
+from gnnflow.stages.audit_findings import Audit, AuditedRun
 from gnnflow.stages.audit_sums import check_conservation
 from gnnflow.stages.audit_targets import check_columns, check_predictions
 from gnnflow.stages.report import renew_report

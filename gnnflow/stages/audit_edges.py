@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.graph.arrays import find_places
+from gnnflow.graph.findings import Finding
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.targets import EdgeTargets
-from gnnflow.stages.audit_findings import Finding
 from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.verified import remedy
 

@@ -1,38 +1,17 @@
-"""The findings of an audit, and what its checks read of a completed run."""
+"""An audit of a completed run, and what its checks read of the run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.facts import SelectFacts
+from gnnflow.graph.findings import Finding, Verdict
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.run_folder import read_run
-
-Verdict = Literal["holds", "broken", "not checked"]
-_NAME_WIDTH, _VERDICT_WIDTH = 20, 13
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The outcome of one check: what was looked at, with counts, and for other verdicts than `holds` why and a fix."""
-
-    name: str
-    verdict: Verdict
-    looked: str
-    why: str = ""
-    fix: str = ""
-
-    def lines(self) -> Iterator[str]:
-        """Yield the lines of a table that a person reads."""
-        texts = [self.looked, f"because {self.why}" if self.why else "", self.fix]
-        lead = f"{self.name:<{_NAME_WIDTH}}{self.verdict:<{_VERDICT_WIDTH}}"
-        for text in filter(None, texts):
-            yield lead + text
-            lead = " " * len(lead)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.stages.audit_findings import Finding
+from gnnflow.graph.findings import Finding
 from gnnflow.storage.columns import combine, to_numpy, to_ragged
 from gnnflow.storage.graph_store import edges_file
 from gnnflow.storage.tables import iter_artifact_table

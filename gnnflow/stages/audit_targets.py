@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.graph.findings import Finding
 from gnnflow.graph.labels import LABEL_COLUMN, LABEL_KINDS, names_of_classes
 from gnnflow.graph.splits import SPLITS
-from gnnflow.stages.audit_findings import Finding
 from gnnflow.stages.leaks import LEAST_OTHERS, LEAST_ROWS, find_leaks
 from gnnflow.stages.table_columns import columns_of_table, edges_table, nodes_table
 from gnnflow.storage.columns import as_ids, combine, take_rows, to_numpy

@@ -11,6 +11,7 @@ import numpy as np
 from gnnflow import registry
 from gnnflow.config.yaml_text import write_yaml
 from gnnflow.graph.facts import FlatFacts, GraphFacts, RelationFacts, SelectFacts
+from gnnflow.graph.findings import Finding
 from gnnflow.graph.labels import LABEL_COLUMN, LABEL_KINDS, SPLIT_COLUMN
 from gnnflow.graph.made_features import DEGREE_FEATURES
 from gnnflow.graph.run_facts import InferFacts, TrainFacts
@@ -20,7 +21,6 @@ from gnnflow.graph.train_labels import unlearnable_labels
 from gnnflow.partition.run import BALANCE
 from gnnflow.report.inputs import (
     Audited,
-    AuditRow,
     BlowUp,
     EmbeddingSample,
     GraphSummary,
@@ -157,7 +157,7 @@ def _audit(uri: str) -> Audited | None:
     if not exists(where):
         return None
     held = read_document(where, fix="Delete it: `gnnflow audit RUN` writes it again.")
-    return Audited(held["at"], [AuditRow(**each) for each in held["findings"]])
+    return Audited(held["at"], [Finding(**each) for each in held["findings"]])
 
 
 def _confusion(trained: TrainFacts, label_kind: LabelKind) -> Array | None:
