@@ -10,6 +10,7 @@ import numpy as np
 
 from gnnflow.graph.errors import ScoringError
 from gnnflow.infer import hub_edges, hubs, need, pairs, rounds, states, target_states
+from gnnflow.infer.row_form import number_bytes
 from gnnflow.mapreduce.rounds import Round
 from gnnflow.mapreduce.way import way_in
 
@@ -43,11 +44,10 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     """Run GraphInfer over every partition. Raises ScoringError where a target's result is not finite."""
     parts, layers = job.neighbors.store.num_partitions, job.num_layers
     leaves = job.neighbors.store.facts.leaves_of_relations
-    bytes_of = partial(states.layer_bytes, job.load_model(), leaves=leaves, columns=job.edge_columns)
-    sends = bytes_of(rows=job.rows)
-    # mapped rows have 4 bytes a number, however they would travel
-    widest = max(sum(relation.row for relation in layer) for layer in bytes_of())
-    mapped_bytes = widest * job.neighbors.store.book.num_nodes
+    sends = states.layer_bytes(job.load_model(), leaves=leaves, columns=job.edge_columns, rows=job.rows)
+    widest = max(sum(relation.row for relation in layer) for layer in sends)
+    # mapped rows are float32, however they would travel
+    mapped_bytes = widest // number_bytes(job.rows) * number_bytes("float32") * job.neighbors.store.book.num_nodes
     way = way_in(runner, mapped_bytes=mapped_bytes, asked=job.exchange.mapped)
     job = replace(job, exchange=replace(job.exchange, layers=sends, mapped=way.mapped))
     needs = _plan_needs(job, runner)

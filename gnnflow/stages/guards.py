@@ -125,12 +125,13 @@ def check_scored(context: StageContext, stored: Artifact) -> None:
 
 def is_quick(context: StageContext) -> bool:
     """Return whether guards read a few small documents; columns of edges that changed are read from all their rows."""
-    ingested, run = context.run.artifact("ingest"), _reference(context)
+    ingested = context.run.artifact("ingest")
     if context.config.guards.psi is None or not committed(ingested):
         return True
-    if run is None or _ingested(run).uri == ingested:
+    if not has_edge_columns(_store_of(Artifact(ingested, read_manifest(ingested)))):
         return True
-    return not has_edge_columns(_store_of(Artifact(ingested, read_manifest(ingested))))
+    run = _reference(context)
+    return run is None or _ingested(run).uri == ingested
 
 
 @dataclass(frozen=True)

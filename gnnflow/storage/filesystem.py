@@ -29,7 +29,7 @@ from gnnflow.storage.confinement import EmptyFileSystem, confined, is_closed
 from gnnflow.storage.refusals import located
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _SMALL_BYTES = 1 << 20
 _PATTERN = "*?["
@@ -88,10 +88,11 @@ def within(folder: str) -> Iterator[None]:
 def _filesystem_of(uri: str) -> Resolved:
     if "::" in uri and "://" not in uri:  # a file's name, which fsspec would read as a chain
         return Resolved(LocalFileSystem(use_listings_cache=False), absolute(uri))
-    _refuse_other_account(uri)
+    if options := options_of(uri):
+        _refuse_other_account(uri, options)
     try:
         # no cached listings: in a long-lived worker they would hide new files and keep old sizes
-        found = Resolved(*url_to_fs(uri, use_listings_cache=False, **(options := options_of(uri))))
+        found = Resolved(*url_to_fs(uri, use_listings_cache=False, **options))
     except (ValueError, ImportError) as error:
         raise StorageError(
             f"cannot open this location: {mask_credentials(str(error))}",
@@ -103,11 +104,8 @@ def _filesystem_of(uri: str) -> Resolved:
     return found
 
 
-def _refuse_other_account(uri: str) -> None:
+def _refuse_other_account(uri: str, options: Mapping[str, Any]) -> None:
     """Raise StorageError for a URL that names another place, such as an account of Azure, than its credentials do."""
-    options = options_of(uri)
-    if not options:
-        return
     first = uri.partition("::")[0]
     try:
         library = fsspec.get_filesystem_class(first.partition("://")[0])

@@ -203,3 +203,18 @@ def test_rows_are_sent_where_a_machine_cannot_map_them_all(tmp_path: Path, monke
     assert [each.way.mapped for each in found] == [True, False]
     assert "more than half of this machine's" in found[1].way.text
     assert found[0].files == found[1].files
+
+
+def test_mapped_rows_are_counted_as_they_lie_however_they_would_travel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finds bytes of half precision where files hold float32."""
+    job = prepare(stored("graph"), tmp_path, MODELS["sage mean"], SAMPLINGS["whole"])
+    monkeypatch.setattr(way, "machine_memory", lambda: 1 << 8)
+
+    def text_of(rows: RowKind) -> str:
+        own = replace(job, rows=rows, artifact=str(tmp_path / rows))
+        return run_rounds(own, RoundRunner(str(tmp_path / f"work-{rows}"), Synchronous())).way.text
+
+    assert "more than half of this machine's" in text_of("float32")
+    assert text_of("float16") == text_of("float32")

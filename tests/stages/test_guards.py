@@ -65,6 +65,15 @@ def test_the_same_tables_pass(graph: Path) -> None:
     assert {name for name in report.figures if name.startswith("psi.")} == columns
 
 
+def test_the_registry_is_not_read_where_edges_have_no_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finds reads of storage whose answer changes nothing, before each stage of Airflow."""
+    write_graph(tmp_path, num_nodes=NODES, num_edges=800)
+    config = graph_config(tmp_path, guards={"psi": 0.2}, **{**CHEAP, "graph": {"partitions": 1, "weight": None}})
+    make_artifact(StageContext.of(config), "ingest")
+    monkeypatch.delattr(registry, "read_aliases")
+    assert guards.is_quick(StageContext.of(config))
+
+
 def test_without_an_earlier_run_everything_passes(tmp_path: Path) -> None:
     write_graph(tmp_path)
     config = graph_config(tmp_path)

@@ -13,7 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from gnnflow.config.deployment import Deployment
 from gnnflow.graph.errors import ConfigError
-from gnnflow.storage import access
+from gnnflow.storage import access, filesystem
 from gnnflow.storage.filesystem import exists
 
 SECRET = "planted-secret-Zq7"
@@ -78,6 +78,16 @@ def test_workers_of_this_machine_inherit_it_and_no_other_process_or_config():
         assert access.VARIABLE not in os.environ
     with access.inherited():
         assert access.VARIABLE not in os.environ
+
+
+def test_an_opened_location_is_looked_up_once(monkeypatch):
+    """Finds a second look-up for each file of a run."""
+    fsspec.register_implementation("store", Store, clobber=True)
+    asked = []
+    monkeypatch.setattr(filesystem, "options_of", lambda uri: asked.append(uri) or access.options_of(uri))
+    with access.using(STORE):
+        filesystem.resolve("store://bucket/x")
+    assert asked == ["store://bucket/x"]
 
 
 @pytest.mark.parametrize("use", [access.using, access.using_here])
