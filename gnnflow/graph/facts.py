@@ -18,7 +18,7 @@ import numpy as np
 
 from gnnflow.graph.book import ClusterBook, PartitionBook
 from gnnflow.graph.encodings import EncodedColumn, States
-from gnnflow.graph.labels import LabelKind, LabelUnit
+from gnnflow.graph.labels import LabelKind, LabelUnit, names_of_classes
 from gnnflow.graph.narrow import ColumnErrors, ColumnRanges, NarrowRows, Ranges, StorageKind, row_bytes
 from gnnflow.graph.run_facts import LinkFacts
 from gnnflow.graph.sampling import Fanout
@@ -240,6 +240,11 @@ class GraphFacts:
     def states(self) -> States:
         """The states of each table's fitted columns."""
         return {table: tuple(each.state for each in columns) for table, columns in self.encodings.items()}
+
+    @property
+    def every_class_name(self) -> list[str]:
+        """A name for each class: its number where the labels give it none."""
+        return names_of_classes(self.class_names, self.num_classes)
 
     @cached_property
     def schema(self) -> GraphSchema:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.labels import LABEL_COLUMN, LABEL_KINDS, SPLIT_COLUMN, UNLABELLED, names_of_classes
+from gnnflow.graph.labels import LABEL_COLUMN, LABEL_KINDS, SPLIT_COLUMN, UNLABELLED
 from gnnflow.graph.splits import NO_SPLIT, SPLITS
 from gnnflow.storage.columns import combine, from_matrix, to_matrix, to_numpy
 
@@ -63,7 +63,7 @@ def _labels(targets: pa.Table, rows: IntArray, facts: GraphFacts) -> Any:
     held = label.take(pa.array(rows, pa.int64(), mask=~_labelled(targets, facts)[rows]))
     if not (traits.is_class and facts.class_names):
         return held
-    return pa.array(names_of_classes(facts.class_names, facts.num_classes), pa.string()).take(held)
+    return pa.array(facts.every_class_name, pa.string()).take(held)
 
 
 def _labelled(targets: pa.Table, facts: GraphFacts) -> BoolArray:

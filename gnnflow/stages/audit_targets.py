@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.findings import Finding
-from gnnflow.graph.labels import LABEL_COLUMN, LABEL_KINDS, names_of_classes
+from gnnflow.graph.labels import LABEL_COLUMN, LABEL_KINDS
 from gnnflow.graph.splits import SPLITS
 from gnnflow.stages.leaks import LEAST_OTHERS, LEAST_ROWS, find_leaks
 from gnnflow.stages.table_columns import columns_of_table, edges_table, nodes_table
@@ -122,7 +122,7 @@ def _read_sample(run: AuditedRun, width: int) -> _Sample:
 def _leaks(run: AuditedRun, sample: _Sample, parts: tuple[int, ...]) -> str:
     """Return how a column tells the class, by one of its encoded numbers or by all; empty where it does not."""
     facts = run.base.facts
-    names = pa.array(names_of_classes(facts.class_names, facts.num_classes), pa.string())
+    names = pa.array(facts.every_class_name, pa.string())
     held: dict[str, Any] = {"label": names.take(pa.array(sample.labels))}
     held |= {str(part): sample.values[:, part] for part in parts}
     if len(parts) > 1:  # equal rows of numbers are one value of the column

@@ -9,7 +9,6 @@ import pyarrow as pa
 from gnnflow.config import EdgeTask, LinkTask
 from gnnflow.config.stage_keys import baselines_of
 from gnnflow.config.task_section import measured_class
-from gnnflow.graph.labels import names_of_classes
 from gnnflow.stages.base import Made
 from gnnflow.stages.paired import TEST_SCORES
 from gnnflow.storage.columns import from_matrix
@@ -30,7 +29,7 @@ def work(run: StageRun) -> Made:
 
     config, store, kinds = run.config, run.store, baselines_of(run.config)
     facts, threads = store.facts, config.train.threads
-    positive = measured_class(config.task, facts.label_kind, names_of_classes(facts.class_names, facts.num_classes))
+    positive = measured_class(config.task, facts.label_kind, facts.every_class_name)
     if isinstance(config.task, LinkTask):
         found, outputs = link_baselines(store, config.task, kinds, seed=config.seed, tell=run.tell)
     elif isinstance(config.task, EdgeTask):

@@ -19,7 +19,6 @@ import numpy as np
 from gnnflow.config.task_section import measured_class
 from gnnflow.config.train_section import pipeline_of
 from gnnflow.graph.errors import ParityError, ScoringError, TrainingError, listed
-from gnnflow.graph.labels import names_of_classes
 from gnnflow.graph.run_facts import InferFacts, Parity, Sent, TrainFacts
 from gnnflow.graph.score_facts import ColumnFacts
 from gnnflow.graph.splits import SPLITS
@@ -72,7 +71,7 @@ def _columns_of(run: StageRun, metric: str) -> ColumnFacts:
     except TrainingError as error:  # a link without a candidate: the scores are there, and this figure is not
         return ColumnFacts(why=f"columns have no importance: {error.problem}")
     facts = run.store.facts
-    positive = measured_class(run.config.task, facts.label_kind, names_of_classes(facts.class_names, facts.num_classes))
+    positive = measured_class(run.config.task, facts.label_kind, facts.every_class_name)
     found = column_facts(job, targets, cut, metric=metric, seed=run.config.seed, positive=positive)
     run.tell(f"columns: importance of {len(found.columns):,} in {time.monotonic() - begin:.1f} s")
     return found

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow.config.decide_section import named_class, stored_decide
 from gnnflow.graph.facts import GraphFacts
-from gnnflow.graph.labels import AREAS, names_of_classes
+from gnnflow.graph.labels import AREAS
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.storage.manifest import committed, read_facts, read_manifest
 from gnnflow.train.decisions import Deciding
@@ -23,7 +23,7 @@ def measured_in(record: Mapping[str, Any]) -> dict[str, str]:
         return {}
     facts = read_facts(trained, read_manifest(trained), TrainFacts)
     graph = read_facts(stored, read_manifest(stored), GraphFacts)
-    names, decide = names_of_classes(graph.class_names, graph.num_classes), stored_decide(record["config"])
+    names, decide = graph.every_class_name, stored_decide(record["config"])
     found = measured_of(Deciding.of(decide, facts.decision, names=names), names)
     if named_class(decide) is not None and not facts.metric_class:  # of an older version: means over classes
         found = {name: text for name, text in found.items() if name not in AREAS}

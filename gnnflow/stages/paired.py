@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from gnnflow.config.task_section import measured_class
 from gnnflow.graph.arrays import find_places
-from gnnflow.graph.labels import LABEL_KINDS, NOISE, names_of_classes
+from gnnflow.graph.labels import LABEL_KINDS, NOISE
 from gnnflow.graph.splits import SPLITS
 from gnnflow.report.judging import PREFIX
 from gnnflow.storage.columns import to_matrix, to_numpy
@@ -76,7 +76,7 @@ def measure_pairs(
         logits, labels = held, to_numpy(table["label"])
     if not is_whole:
         return found
-    positive = measured_class(config.task, kind, names_of_classes(facts.class_names, facts.num_classes))
+    positive = measured_class(config.task, kind, facts.every_class_name)
     own = influences_of(logits, labels, label_kind=kind, positive=positive)
     for name in table.column_names:
         if name in {"node", "part", "row", "label", "src", "candidates"}:
