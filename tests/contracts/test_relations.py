@@ -77,7 +77,7 @@ def model_for(kind, architecture, shape):
     config = model_from_dict({"hidden": 4, **KINDS[kind], **architecture})
     leaves = tuple(each or 2 for each in shape.leaves) or None
     inputs = ModelInputs(0, num_outputs=3, attribute_width=EDGE_WIDTH, typed=shape.inputs, leaves=leaves)
-    return with_moved_norms(build_model(config, inputs)).eval()
+    return build_model(config, inputs).eval()
 
 
 def some_users(shape, graph):
@@ -120,7 +120,7 @@ def test_scores_of_a_typed_graph_equal_reference(execution, kind, shape, archite
 @FEW
 @given(shape=typed_shapes(), architecture=ARCHITECTURES)
 def test_gradients_on_a_typed_graph_equal_reference(execution, kind, shape, architecture):
-    graph, model = typed_graph(shape), model_for(kind, architecture, shape)
+    graph, model = typed_graph(shape), with_moved_norms(model_for(kind, architecture, shape))
     targets = some_users(shape, graph)
     with mock.patch.object(functional, "normalize", wraps=functional.normalize) as normalize:
         expected = reference.forward(model, graph)[targets]
