@@ -41,6 +41,7 @@ EXAMPLES: Mapping[str, str] = {
     "models list": "gnnflow models list",
     "models show": "gnnflow models show my-graph champion",
     "models promote": "gnnflow models promote my-graph 2",
+    "models reject": 'gnnflow models reject my-graph 2 --why "too many alarms"',
     "models rollback": "gnnflow models rollback my-graph",
     "import": "gnnflow import csv:edges.csv --out data",
     "flat": "gnnflow flat config.yaml, or gnnflow flat -n nodes.csv -e edges.csv --hops 2 --sampling uniform:15,10",

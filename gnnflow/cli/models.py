@@ -109,8 +109,28 @@ def promote(
     as_json: AsJson = False,
 ) -> None:
     """Put a version in service, whatever its scores."""
+    rejection = registry.read_aliases(workspace, name).rejection(version)
     registry.promote(workspace, name, version)
+    if rejection:
+        typer.echo(f"version {version} no longer stands {rejection['reason']} ({rejection['at'][:10]})", err=True)
     _print_champion(registry.read_version(workspace, name, version), workspace, as_json=as_json)
+
+
+@models_app.command()
+def reject(
+    name: Name,
+    version: Annotated[int, typer.Argument(metavar="VERSION", help="The version's number.")],
+    workspace: WorkspaceOption = "runs",
+    *,
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="For the history of the model.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Turn a version down: publishing it again does not promote it or ask for it."""
+    rejection = registry.reject(workspace, name, version, why=why).rejection(version)
+    if as_json:
+        typer.echo(json.dumps({"name": name, "version": version, "rejected": rejection}, sort_keys=True))
+        return
+    typer.echo(f"version {version} of {name} stands {rejection['reason']}; `gnnflow models promote` promotes it anyway")
 
 
 @models_app.command()

@@ -23,6 +23,7 @@ from gnnflow.registry.aliases import (
     promote,
     published_versions,
     read_aliases,
+    reject,
     rollback,
 )
 from gnnflow.registry.approvers import keep_approvers, read_approvers
@@ -57,6 +58,7 @@ __all__ = [
     "read_scores",
     "read_version",
     "register",
+    "reject",
     "rollback",
     "signature_of",
     "unknown_model",

@@ -1,4 +1,4 @@
-"""The aliases of a model's versions (champion in service, candidate waiting), with the history of every move.
+"""The aliases of a model's versions (champion in service, candidate waiting) and every move, rejections among them.
 
 The state is one document. A change writes its next revision exclusively, so readers see the state before or after a
 change, never between, and of two concurrent changes the second sees the first: nothing is lost and nothing waits for a
@@ -31,14 +31,15 @@ from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.workspace import Workspace
 from gnnflow.storage.writing import create_exclusive
 
-Alias = Literal["champion", "candidate"]
+Mark = Literal["champion", "candidate", "rejected"]
+_REJECTED: Literal["rejected"] = "rejected"
 _NEWEST = "newest.json"
 _TEXTS = ("alias", "reason", "at")
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})@(champion|candidate|[0-9]+)")
 
 
 class ChampionMovedError(RegistryError):
-    """The champion moved after the decision to promote or to roll back was made."""
+    """The champion moved, or the version was rejected, after the decision to promote or to roll back was made."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Aliases:
     """The state of a model's aliases.
 
     former: earlier champions, to which a rollback returns from the end. withdrawn: versions that a rollback took out of
-    service, which only a person promotes again. history: every move, oldest first.
+    service, rejected: versions that a person turned down; only a person promotes either again. history: every move,
+    oldest first; the alias of a rejection is `rejected`.
     """
 
     champion: int | None = None
@@ -54,16 +56,26 @@ class Aliases:
     former: tuple[int, ...] = ()
     withdrawn: tuple[int, ...] = ()
     history: tuple[dict[str, Any], ...] = ()
+    rejected: tuple[int, ...] = ()
+
+    def rejection(self, version: int) -> dict[str, Any]:
+        """Return the move that rejected a version; empty where the version does not stand rejected."""
+        moves = (move for move in reversed(self.history) if (move["alias"], move["to"]) == (_REJECTED, version))
+        return next(moves) if version in self.rejected else {}
 
     def decided(self, version: int) -> dict[str, Any]:
         """Return the last move that a comparison, or else a person, made to a version; empty where none did."""
         moves = [move for move in self.history if move["to"] == version]
         return next((move for move in reversed(moves) if "compared" in move), moves[-1] if moves else {})
 
-    def of(self, version: int) -> tuple[Alias, ...]:
-        """Return the aliases of a version."""
-        named: tuple[tuple[Alias, int | None], ...] = (("champion", self.champion), ("candidate", self.candidate))
-        return tuple(alias for alias, number in named if number == version)
+    def of(self, version: int) -> tuple[Mark, ...]:
+        """Return the aliases of a version; `rejected` where the version stands rejected."""
+        named: dict[Mark, tuple[int | None, ...]] = {
+            "champion": (self.champion,),
+            "candidate": (self.candidate,),
+            _REJECTED: self.rejected,
+        }
+        return tuple(mark for mark, numbers in named.items() if version in numbers)
 
 
 def read_aliases(workspace: str, name: str) -> Aliases:
@@ -114,11 +126,11 @@ def nominate(
     reason: str = "published",
     compared: Mapping[str, Any] | None = None,
 ) -> Aliases:
-    """Make a version the candidate; a champion stays champion. compared: as for `promote`."""
+    """Make a version the candidate, unless it is in service or rejected. compared: as for `promote`."""
     read_version(workspace, name, version)
 
     def change(state: Aliases) -> Aliases:
-        if version in {state.champion, state.candidate}:
+        if version in {state.champion, state.candidate, *state.rejected}:
             return state
         moved = replace(state, candidate=version)
         return _moved(moved, "candidate", (state.candidate, version), reason, compared)
@@ -138,26 +150,60 @@ def promote(
     """Put a version in service. Promoting the champion changes nothing.
 
     seen: the number of moves in the history that the decision was made with; ChampionMovedError where the champion
-    moved since, even if it is the same again. compared: the figures of the decision, which the history keeps. Raises
-    RegistryError where there is no such version.
+    moved since, even if it is the same again, or the version was rejected since. compared: the figures of the decision,
+    which the history keeps. Raises RegistryError where there is no such version.
     """
     read_version(workspace, name, version)
 
     def change(state: Aliases) -> Aliases:
         if state.champion == version:
             return state
-        _refuse_moved(state, seen, where=model_folder(workspace, name))
+        _refuse_moved(state, seen, where=model_folder(workspace, name), version=version)
         former = state.former if state.champion is None else (*state.former, state.champion)
         moved = replace(
             state,
             champion=version,
             candidate=None if state.candidate == version else state.candidate,
             former=former,
-            withdrawn=tuple(number for number in state.withdrawn if number != version),
+            withdrawn=_without(state.withdrawn, version),
+            rejected=_without(state.rejected, version),
         )
         return _moved(moved, "champion", (state.champion, version), reason, compared)
 
     return _change(workspace, name, change)
+
+
+def reject(workspace: str, name: str, version: int, *, by: str = "by hand", why: str = "") -> Aliases:
+    """Turn a version down: it is no candidate any more, and only a person promotes it. Again it changes nothing.
+
+    A rollback does not return to it either. by: who did, and where; why: for the history. Raises RegistryError where
+    there is no such version or it is in service.
+    """
+    read_version(workspace, name, version)
+
+    def change(state: Aliases) -> Aliases:
+        if version in state.rejected:
+            return state
+        if version == state.champion:
+            raise RegistryError(
+                f"version {version} is in service and cannot be rejected",
+                where=model_folder(workspace, name),
+                fix=f"Take it out of service first: `gnnflow models rollback {name}`, or promote another version.",
+            )
+        moved = replace(
+            state,
+            candidate=None if state.candidate == version else state.candidate,
+            former=_without(state.former, version),
+            rejected=(*state.rejected, version),
+        )
+        reason = ": ".join(filter(None, (f"rejected {by}", " ".join(why.split()))))
+        return _moved(moved, _REJECTED, (None, version), reason)
+
+    return _change(workspace, name, change)
+
+
+def _without(numbers: tuple[int, ...], version: int) -> tuple[int, ...]:
+    return tuple(number for number in numbers if number != version)
 
 
 def rollback(
@@ -193,10 +239,16 @@ def rollback(
     return read_version(workspace, name, champion)
 
 
-def _refuse_moved(state: Aliases, seen: int | None, *, where: str) -> None:
-    """Raise ChampionMovedError where the champion moved after the first moves that were seen."""
+def _refuse_moved(state: Aliases, seen: int | None, *, where: str, version: int | None = None) -> None:
+    """Raise ChampionMovedError where the champion moved, or a version was rejected, after the first moves seen."""
     if seen is None:
         return
+    if any((move["alias"], move["to"]) == (_REJECTED, version) for move in state.history[seen:]):
+        raise ChampionMovedError(
+            f"version {version} was rejected meanwhile",
+            where=where,
+            fix="Look at the history and decide again.",
+        )
     is_older = len(state.history) < seen  # a state before was restored from a copy
     if is_older or any(move["alias"] == "champion" for move in state.history[seen:]):
         raise ChampionMovedError(
@@ -208,14 +260,14 @@ def _refuse_moved(state: Aliases, seen: int | None, *, where: str) -> None:
 
 def _moved(
     state: Aliases,
-    alias: Alias,
+    mark: Mark,
     ends: tuple[int | None, int],
     reason: str,
     compared: Mapping[str, Any] | None = None,
 ) -> Aliases:
-    """Return the state with one more move. ends: the versions before and after it."""
+    """Return the state with one more move. mark: what moved. ends: the versions that had it before and after."""
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    move: dict[str, Any] = {"alias": alias, "from": ends[0], "to": ends[1], "reason": reason, "at": at}
+    move: dict[str, Any] = {"alias": mark, "from": ends[0], "to": ends[1], "reason": reason, "at": at}
     if compared is not None:
         move["compared"] = dict(compared)
     return replace(state, history=(*state.history, move))
@@ -261,10 +313,11 @@ def _newest(folder: str) -> int:
 def _aliases_of(held: dict[str, Any]) -> Aliases:
     champion, candidate = (None if held[alias] is None else int(held[alias]) for alias in ("champion", "candidate"))
     former, withdrawn = (tuple(int(number) for number in held[kept]) for kept in ("former", "withdrawn"))
+    rejected = tuple(int(number) for number in held.get(_REJECTED, ()))  # of an older version: none
     history = tuple(dict(move) for move in held["history"])
     if not all(isinstance(move[key], str) for move in history for key in _TEXTS):
         raise TypeError(f"{', '.join(_TEXTS)} of a move are texts")
-    return Aliases(champion, candidate, former, withdrawn, history)
+    return Aliases(champion, candidate, former, withdrawn, history, rejected)
 
 
 def _remedy(revisions: list[int]) -> str:

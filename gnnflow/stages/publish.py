@@ -4,9 +4,9 @@ Both are scored on the same targets: the test split of the current run. So a cha
 judged on today's graph. If the champion cannot read that (other features, more hops than were cut), nothing can be
 compared, and `publish.incomparable` decides: `keep` by default, since a model without a comparison is not known to be
 better. A model of earlier tables than the champion's (`publish.date`) is not compared, since the targets that judge it
-are as old. A version that a person rolled back is never promoted here again. With `publish.approval` a version that
-would be promoted waits as the candidate, and a person promotes it, one of `publish.approvers` where some are named. The
-stage leaves no artifact: the registry is its output, and running it twice changes nothing.
+are as old. A version that a person rolled back or rejected is never promoted here again. With `publish.approval` a
+version that would be promoted waits as the candidate, and a person promotes it, one of `publish.approvers` where some
+are named. The stage leaves no artifact: the registry is its output, and running it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -212,6 +212,10 @@ def _judge(context: StageContext, version: Version, aliases: Aliases) -> _Verdic
     nothing, champion = Comparison(_metric(context)), aliases.champion
     if champion == version.version:
         return _Verdict("it is in service already", champion, nothing)
+    if rejection := aliases.rejection(version.version):
+        stays = "nothing is in service" if champion is None else f"version {champion} stays"
+        reason = f"{stays}: this one was {rejection['reason']} ({rejection['at'][:10]}); {_by_hand(version)}"
+        return _Verdict(reason, champion, nothing)
     if champion is None:
         return _Verdict("promoted as the first version", champion, nothing, promote=True)
     if version.version in aliases.withdrawn:

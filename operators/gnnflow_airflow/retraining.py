@@ -174,7 +174,7 @@ def _ask(approval: Approval, tasks: Mapping[str, StageOperator], *, config: Any,
     from gnnflow_airflow.promotion import PromoteOperator, PromotionApproval
 
     told = _mails(alerts, "waits for an answer", "It stands under Required Actions.")
-    approve = PromotionApproval(task_id="approve", asked=approval, mails=told)
+    approve = PromotionApproval(task_id="approve", asked=approval, config=config, mails=told)
     promote = PromoteOperator(task_id="promote", config=config, approval="approve")
     tasks["publish"] >> approve >> promote >> tasks["score"]
 

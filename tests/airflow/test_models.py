@@ -244,6 +244,7 @@ def answers(monkeypatch):
                     detail.chosen_options = [left.pop(0)]
                     detail.responded_at = datetime.now(UTC)
                     detail.responded_by = {"id": "7", "name": "Ada"}
+                    detail.params_input = {"why": "too slow"}
                     event = TriggerEvent(detail.as_resume_event_payload())
                     handle_event_submit(event, task_instance=detail.task_instance, session=session)
                     return
@@ -255,6 +256,7 @@ def answers(monkeypatch):
 
 
 def test_a_better_model_goes_into_service_once_a_person_approves(folder, answers, mails, monkeypatch):
+    """Finds an answer that does not reach the registry, and a rejected version that the next run asks for again."""
     answer, asked = answers
     write_graph(folder.parent, num_nodes=240, num_edges=500)
     relabel(folder.parent)
@@ -269,14 +271,20 @@ def test_a_better_model_goes_into_service_once_a_person_approves(folder, answers
     write_model(folder, train={"epochs": 40, "lr": 0.02}, approval=True)
     rejected = run()
     assert (rejected["approve"], rejected["promote"], rejected["score"]) == ("success", "skipped", "success")
-    assert registry.read_aliases(workspace, name).champion == 1
+    aliases = registry.read_aliases(workspace, name)
+    assert (aliases.champion, aliases.candidate, aliases.rejected) == (1, None, (2,))
+    assert aliases.rejection(2)["reason"] == "rejected in Airflow by Ada: too slow"
+    again = run()
+    assert (again["publish"], again["approve"], again["promote"]) == ("success", "skipped", "skipped")
+    assert len(asked) == 2
+    write_model(folder, train={"epochs": 41, "lr": 0.02}, approval=True)
     assert set(run().values()) == {"success"}
     aliases = registry.read_aliases(workspace, name)
-    assert aliases.champion == 2
+    assert aliases.champion == 3
     assert aliases.history[-1]["reason"].startswith("approved by Ada: waits for approval, would be promoted: test.")
     subject, body = asked[-1]
-    assert subject == f"Promote {name} version 2?"
-    assert "| | version 2 (new) | version 1 (in service) |" in body
+    assert subject == f"Promote {name} version 3?"
+    assert "| | version 3 (new) | version 1 (in service) |" in body
     assert re.search(r"^Run: `.+`, \[report\]\(https://pages.example/runs/.+/report.html\)$", body, re.MULTILINE)
     assert re.search(
         r"^\| test\.\w+ \| [\d.]+ \([\d.]+ to [\d.]+\) \| [\d.]+ \([\d.]+ to [\d.]+\) \|$", body, re.MULTILINE

@@ -478,6 +478,51 @@ def test_an_editor_whom_the_model_does_not_name_may_not_promote_it(sign_in, fold
         registry.keep_approvers(workspace, "small", [])
 
 
+def test_a_rejected_version_is_promoted_only_by_whoever_saw_that(sign_in, folder):
+    """Finds a button beside a rejected version, and a page of before the rejection that promotes it."""
+    workspace, client = f"{folder}/runs", sign_in("USER", "eve")
+    registry.promote(workspace, "small", 1)
+    before = get(client, "fraud/registry")
+    form = {"token": token_of(before), "seen": seen_of(before), "version": "2"}
+    registry.reject(workspace, "small", 2, by=f"in Airflow by {HOSTILE}", why=HOSTILE)
+    after, version = get(client, "fraud/registry"), get(client, "fraud/registry/small/2")
+    assert "<summary>Promote all the same</summary>" not in before.text
+    assert after.text.count("<summary>Promote all the same</summary>") == 1
+    assert '<p class="subject">Rejected. Created ' in version.text
+    assert "Rejected in Airflow by" in version.text
+    assert "<script" not in version.text + after.text
+    stale = client.post("/gnnflow/fraud/registry/small/promote", data=form)
+    assert (stale.status_code, "version 2 was rejected meanwhile" in stale.text) == (409, True)
+    seen = client.post("/gnnflow/fraud/registry/small/promote", data={**form, "seen": seen_of(after)})
+    assert (seen.status_code, registry.read_aliases(workspace, "small").champion) == (303, 2)
+    registry.promote(workspace, "small", 1)
+
+
+def test_that_nobody_answered_rejects_no_version(folder, monkeypatch):
+    """Finds a time limit that is kept as a person's rejection."""
+    from airflow.providers.standard.operators.hitl import ApprovalOperator
+
+    from gnnflow_airflow.model_file import Approval
+    from gnnflow_airflow.promotion import PromotionApproval
+    from tests.airflow.running import Quiet
+
+    workspace = f"{folder}/runs"
+    registry.promote(workspace, "small", 1)
+
+    class Published(Quiet):
+        def xcom_pull(self, **_):
+            return {"name": "small", "version": 2}
+
+    config = hostile_config(folder).model_dump(mode="json", exclude_unset=True)
+    task = PromotionApproval(task_id="approve", asked=Approval(), config=config)
+    monkeypatch.setattr(ApprovalOperator, "execute_complete", lambda *_, **__: None)
+    for person, rejected in ((None, ()), ({"id": "7", "name": "Ada"}, (2,))):
+        task.execute_complete({"ti": Published()}, {"chosen_options": ["Reject"], "responded_by_user": person})
+        assert registry.read_aliases(workspace, "small").rejected == rejected
+    registry.promote(workspace, "small", 2)
+    registry.promote(workspace, "small", 1)
+
+
 def test_a_promotion_that_is_tried_again_does_not_undo_a_rollback(folder):
     from airflow.sdk.exceptions import AirflowFailException
 

@@ -19,6 +19,7 @@ from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.graph.facts import FeatureFacts, GraphFacts, RelationFacts, RowCounts, SelectFacts
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.registry import versions
+from gnnflow.storage.documents import CHECKSUM, write_document
 from gnnflow.storage.filesystem import join, list_names, read_bytes, read_json
 from gnnflow.storage.manifest import Manifest, commit
 from gnnflow.storage.workspace import DESCRIPTION, WEIGHTS, Workspace
@@ -228,6 +229,37 @@ def test_rollback_restores_the_former_champion_and_its_predictions(three: str) -
         registry.rollback(three, "tiny")
     registry.promote(three, "tiny", 3)
     assert registry.read_aliases(three, "tiny").withdrawn == (2,)
+
+
+@everywhere
+def test_a_rejected_version_stands_so_until_a_person_promotes_it(three: str) -> None:
+    for number in (1, 2):
+        registry.promote(three, "tiny", number)
+    registry.nominate(three, "tiny", 3)
+    seen = len(registry.read_aliases(three, "tiny").history)
+    state = registry.reject(three, "tiny", 3, by="in Airflow by Ada", why=" too many\nalarms ")
+    assert (state.candidate, state.of(3), state.champion) == (None, ("rejected",), 2)
+    assert state.rejection(3)["reason"] == "rejected in Airflow by Ada: too many alarms"
+    assert state.rejection(2) == {}
+    assert registry.reject(three, "tiny", 3) == registry.nominate(three, "tiny", 3) == state
+    with pytest.raises(RegistryError, match=r"version 2 is in service and cannot be rejected.*models rollback tiny"):
+        registry.reject(three, "tiny", 2)
+    # a form that was shown before the rejection
+    with pytest.raises(registry.ChampionMovedError, match="version 3 was rejected meanwhile"):
+        registry.promote(three, "tiny", 3, seen=seen)
+    again = registry.promote(three, "tiny", 3, seen=len(state.history))
+    assert (again.of(3), again.rejection(3)) == (("champion",), {})
+    # a rollback goes past a former champion that was rejected
+    registry.reject(three, "tiny", 2)
+    assert registry.rollback(three, "tiny").version == 1
+
+
+def test_aliases_that_an_older_gnnflow_wrote_hold_no_rejection(three: str) -> None:
+    registry.promote(three, "tiny", 1)
+    where = f"{three}/registry/tiny/aliases/00000001.json"
+    held = {key: each for key, each in read_json(where).items() if key not in {"rejected", CHECKSUM}}
+    write_document(where, held)
+    assert registry.reject(three, "tiny", 2).rejected == (2,)
 
 
 def test_promoting_the_champion_again_changes_nothing(three: str) -> None:

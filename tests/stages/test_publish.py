@@ -176,6 +176,30 @@ def test_a_version_that_needs_approval_waits_until_a_person_promotes_it(graph: P
     assert not worse.awaits_approval
 
 
+def test_a_rejected_version_is_not_asked_for_again(graph: Path) -> None:
+    """Finds a rejection that the next publication of the same run forgets, also where nothing is in service."""
+    workspace, asks = ["--workspace", str(graph / "runs")], {"approval": True}
+    published(config_of(graph, BAD, publish=asks))
+    told = run_cli(["models", "reject", "small", "1", *workspace, "--why", "one epoch"])
+    assert "version 1 of small stands rejected by hand: one epoch; `gnnflow models promote`" in told.out
+    first = published(config_of(graph, BAD, publish=asks))
+    assert (first.awaits_approval, first.in_service) == (False, None)
+    assert first.reason.startswith("nothing is in service: this one was rejected by hand: one epoch (20")
+    told = run_cli(["models", "promote", "small", "1", *workspace])
+    assert "version 1 no longer stands rejected by hand: one epoch (20" in told.err
+    assert published(config_of(graph, publish=asks)).awaits_approval
+    rejected = json.loads(run_cli(["models", "reject", "small", "2", *workspace, "--json"]).out)
+    assert (rejected["version"], rejected["rejected"]["reason"]) == (2, "rejected by hand")
+    for approval in (True, False):
+        again = published(config_of(graph, publish={"approval": approval}))
+        assert (again.awaits_approval, again.promoted, again.in_service) == (False, False, 1)
+        assert again.reason.startswith("version 1 stays: this one was rejected by hand (20")
+        assert again.reason.endswith("; `gnnflow models promote small 2` promotes it anyway")
+    assert run_cli(["models", "list", *workspace]).out.splitlines()[2].split()[:3] == ["small", "2", "rejected"]
+    shown = run_cli(["models", "show", "small", "2", *workspace]).out
+    assert "rejected: None -> 2  (rejected by hand)" in shown
+
+
 def test_who_may_promote_is_as_the_last_publication_said(graph: Path) -> None:
     """Also where that publication had nothing else to do: its run is in service already."""
     workspace = str(graph / "runs")

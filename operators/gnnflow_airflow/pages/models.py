@@ -154,7 +154,7 @@ def _shown(place: Place, name: str, number: int) -> ShownVersion:
     splits, metrics = _metric_rows(version)
     return ShownVersion(
         row={**registry.version_row(version, aliases), "path": _run_path(place, version)},
-        reason=str(aliases.decided(number).get("reason", "")),
+        reason=str((aliases.rejection(number) or aliases.decided(number)).get("reason", "")),
         splits=splits,
         metrics=metrics,
         certificate=_certificate(place, version),
