@@ -292,15 +292,15 @@ def unknown_version(workspace: str, name: str, which: str) -> RegistryError:
 
 
 def git_revision(config_uri: str) -> str | None:
-    """Return the commit of a config file's checkout, with `-dirty` where files differ from it.
+    """Return the commit of a config file's checkout.
 
-    None where the file is not on this machine, not in a checkout, or git is not installed.
+    None where the file is not on this machine, not in a checkout, or git is not installed. Whether files differ from
+    the commit is not looked at: git would run programs that the checkout's own configuration names.
     """
     folder = Path(config_uri).expanduser().absolute().parent
     if not config_uri or "://" in config_uri or not folder.is_dir():
         return None
-    # --exclude keeps tags out of the answer: it is always a whole commit id.
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    command = ["git", "-C", str(folder), "rev-parse", "--verify", "HEAD"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)  # noqa: S603 - a fixed command; only the folder varies
     except (FileNotFoundError, subprocess.TimeoutExpired):

@@ -351,26 +351,64 @@ def test_a_signature_says_what_does_not_fit() -> None:
     )
 
 
-def test_the_revision_is_that_of_the_configs_checkout(tmp_path: Path) -> None:
+def git(config: Path, *arguments: str) -> str:
+    """Run git in the folder of a config and return what it prints."""
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    command = ["git", "-C", str(config.parent), *identity, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A config in a folder of a checkout."""
     config = tmp_path / "checkout" / "configs" / "tiny.yaml"
     config.parent.mkdir(parents=True)
     config.write_text("name: tiny\n")
     assert registry.git_revision(str(config)) is None
-    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    git(config, "init", "-q", str(tmp_path / "checkout"))
+    assert registry.git_revision(str(config)) is None
+    git(config, "add", "tiny.yaml")
+    git(config, "commit", "-q", "--no-verify", "-m", "one")
+    git(config, "tag", "-a", "v1", "-m", "v1")
+    return config
 
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(config.parent), *identity, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
-    git("init", "-q")
-    git("add", "tiny.yaml")
-    git("commit", "-q", "--no-verify", "-m", "one")
-    git("tag", "-a", "v1", "-m", "v1")
-    assert registry.git_revision(str(config)) == git("rev-parse", "HEAD")
-    config.write_text("name: other\n")
-    assert registry.git_revision(str(config)) == git("rev-parse", "HEAD") + "-dirty"
+def test_the_revision_is_that_of_the_configs_checkout(config: Path) -> None:
+    assert registry.git_revision(str(config)) == git(config, "rev-parse", "HEAD")
     assert registry.git_revision("s3://bucket/tiny.yaml") is None
     assert registry.git_revision("") is None
+
+
+def test_the_checkout_of_a_config_runs_no_program(config: Path, tmp_path: Path) -> None:
+    """Finds git commands that do what the configuration of somebody else's checkout says."""
+    commit, mark, program = git(config, "rev-parse", "HEAD"), tmp_path / "ran", tmp_path / "program"
+    program.write_text(f'#!/bin/sh\necho "$0 $*" >> {mark}\ncat\n')
+    program.chmod(0o755)
+    for name in ("post-index-change", "post-checkout", "reference-transaction"):
+        hook = config.parent.parent / ".git" / "hooks" / name
+        hook.unlink(missing_ok=True)
+        hook.symlink_to(program)
+    sections = {
+        "core": ("fsmonitor", "pager", "editor", "sshCommand", "askPass", "gitProxy", "alternateRefsCommand"),
+        "diff": ("external",),
+        "filter.x": ("clean", "smudge"),
+        "diff.x": ("command", "textconv"),
+        "gpg": ("program",),
+        "credential": ("helper",),
+        "pager": ("rev-parse", "describe"),
+    }
+    for section, keys in sections.items():
+        for key in keys:
+            git(config, "config", f"{section}.{key}", str(program))
+    git(config, "config", "alias.rev-parse", f"!{program}")
+    (config.parent / ".gitattributes").write_text("* filter=x diff=x\n")
+    config.write_text("name: other\n")
+    git(config, "status")
+    assert mark.exists(), "this configuration runs nothing, so the test would find nothing"
+    mark.unlink()
+    found = registry.git_revision(str(config))
+    assert not mark.exists(), mark.read_text()
+    assert found == commit
 
 
 def test_documents_are_plain_json(three: str) -> None:
