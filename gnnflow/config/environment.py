@@ -145,7 +145,7 @@ def apply_override(raw: dict[str, Any], override: str) -> dict[str, Any]:
     path, equals, text = override.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys) or len(keys) > _DEEPEST:
-        shown = override if len(override) <= _LONGEST_SHOWN else f"{override[:_LONGEST_SHOWN]}..."
+        shown = _shortened(override)
         raise ConfigError(f"{shown!r} does not set a key", where="--set", fix="Write it as key.path=value.")
     return _set_key(raw, keys, read_yaml(text, source=f"--set {path.strip()}"), where=f"--set {path.strip()}")
 
@@ -155,6 +155,29 @@ def apply_overrides(raw: dict[str, Any], overrides: Sequence[str]) -> dict[str, 
     for override in overrides:
         raw = apply_override(raw, override)
     return raw
+
+
+def override_of(path: Sequence[str | int], values: Mapping[str, Any], overrides: Sequence[str]) -> str:
+    """Return the last override that a wrong key comes from, as it was typed; "" where the file's `values` have it."""
+    wrong = tuple(map(str, path))
+    for override in reversed(overrides):
+        keys = tuple(override.partition("=")[0].strip().split("."))
+        is_new = keys[: len(wrong)] == wrong and not _holds(values, wrong)
+        if wrong[: len(keys)] == keys or is_new:
+            return _shortened(override)
+    return ""
+
+
+def _holds(values: Any, keys: Sequence[str]) -> bool:
+    for key in keys:
+        if not isinstance(values, Mapping) or key not in values:
+            return False
+        values = values[key]
+    return True
+
+
+def _shortened(override: str) -> str:
+    return override if len(override) <= _LONGEST_SHOWN else f"{override[:_LONGEST_SHOWN]}..."
 
 
 def _lookup(

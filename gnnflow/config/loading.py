@@ -17,9 +17,9 @@ from gnnflow.config.cluster_section import AddressCluster
 from gnnflow.config.collecting import read_all
 from gnnflow.config.deployment import Deployment, anchored, default_workspace
 from gnnflow.config.edge_tables import EdgeTableConfig
-from gnnflow.config.environment import UnreadText, apply_overrides, expand, mask_values
+from gnnflow.config.environment import UnreadText, apply_overrides, expand, mask_values, override_of
 from gnnflow.config.graph_section import GraphConfig
-from gnnflow.config.messages import join_errors, path_text
+from gnnflow.config.messages import Finding, join_errors, path_text
 from gnnflow.config.places import Places, place_tables
 from gnnflow.config.root import Config
 from gnnflow.config.yaml_text import read_yaml, refuse_oversized
@@ -138,11 +138,12 @@ def read_values(
         values = expand(values, environment, unread=unread)
     if workspace is not None:
         values = {**values, "workspace": workspace}
-    values, places = place_tables(values, source=source, overrides=[*applied, *overrides])
+    said = [*applied, *overrides]
+    values, places = place_tables(values, source=source, overrides=said)
     reading, unset = read_all(values), {each.error.where: each for each in unread}
     findings = [found for found in reading.findings if path_text(found.path) not in unset]
     errors = [each.error for each in unread]
-    errors += [mask_values(found.error(source=source), values) for found in findings]
+    errors += [mask_values(_error_of(found, said, raw, source=source), values) for found in findings]
     removed = (*reading.removed, *unset, *(each.text for each in unread))
     config = reading.config
     if config is not None:
@@ -151,6 +152,16 @@ def read_values(
         except ConfigError as error:
             config, errors = None, [*errors, mask_values(error, values)]
     return PartialConfig(config, tuple(errors), removed, places)
+
+
+def _error_of(found: Finding, overrides: Sequence[str], raw: Mapping[str, Any], *, source: str) -> ConfigError:
+    """Return the error of a mistake in the file `source`, or in the override of it that set the key."""
+    override = override_of(found.path, raw, overrides) if source else ""
+    if not override:
+        return found.error(source=source)
+    key = path_text(found.path)
+    is_named = override.partition("=")[0].strip() == key
+    return ConfigError(found.problem, where=f"--set {override}" + ("" if is_named else f": {key}"), fix=found.fix)
 
 
 def workspace_of(

@@ -63,7 +63,7 @@ def test_run_looks_at_the_tables_once_before_its_first_stage(tmp_path, monkeypat
 
 
 _MISTAKES = {
-    "config": ("epochs: unknown key", "publish.name: the environment variable GNNFLOW_NO_SUCH is not set"),
+    "config": ("--set epochs=3: unknown key", "publish.name: the environment variable GNNFLOW_NO_SUCH is not set"),
     "tables": ("`graph: {src: sender}`", "`graph: {dst: receiver}`"),
     "labels": ("train.metric: mae",),
     "machine": ("train.scratch: '/no/such/folder'",),
@@ -108,7 +108,7 @@ def test_a_stage_that_needs_no_labels_asks_for_none_and_a_later_one_reads_no_tab
     assert CliRunner().invoke(build_app(), ["ingest", "config.yaml"]).exit_code == 0
     monkeypatch.setattr(check, "preview_of", lambda *_, **__: pytest.fail("the tables are ingested"))
     shown = str(CliRunner().invoke(build_app(), ["train", "config.yaml", "--set", "train.lr=fast"]).exception)
-    assert "train.lr: 'fast'" in shown
+    assert "--set train.lr=fast: 'fast' is not allowed" in shown
     assert "nothing can be trained" in shown
 
 

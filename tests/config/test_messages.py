@@ -373,12 +373,23 @@ def test_missing_tables_and_name_are_named():
     assert [line.split(":")[0].strip() for line in str(error).splitlines()[1:]] == ["name", "graph.edges"]
 
 
-def test_an_error_starts_with_the_file_it_came_from():
+@pytest.mark.parametrize(
+    ("overrides", "start"),
+    [
+        ([], "configs/tiny.yaml: train.lr: -1 is not allowed: must be greater than 0. Learning rate; the default is"),
+        (["train.lr=-2", "train.lr=-3"], "--set train.lr=-3: -3 is not allowed: must be greater than 0"),
+        (["train={lr: -3}"], "--set train={lr: -3}: train.lr: -3 is not allowed"),
+        (["train.lr=1", "epochs=3"], "--set epochs=3: unknown key. epochs is a key elsewhere: train.epochs"),
+        (["train.lr=1", "trian.epochs=3"], "--set trian.epochs=3: trian: unknown key. Did you mean 'train'?"),
+        (["train.lr=1", "model.hidden.x=3"], "--set model.hidden.x=3: model.hidden: {'x': 3} is not allowed"),
+        (["train.epochs=2"], "configs/tiny.yaml: train.lr: -1 is not allowed"),
+        (["train.lr=1", f"name=a/{'b' * 200}"], f"--set name=a/{'b' * 93}...: 'a/bbb"),
+    ],
+)
+def test_an_error_starts_with_the_file_or_the_option_that_it_came_from(overrides, start):
     with pytest.raises(ConfigError) as caught:
-        load_config(MINIMAL, overrides=["train.lr=-1"], source="configs/tiny.yaml")
-    assert str(caught.value) == (
-        "configs/tiny.yaml: train.lr: -1 is not allowed: must be greater than 0. Learning rate; the default is 0.01."
-    )
+        load_config(f"{MINIMAL}\ntrain: {{lr: -1}}\n", overrides=overrides, source="configs/tiny.yaml")
+    assert str(caught.value).startswith(start)
 
 
 def test_a_key_that_did_nothing_is_refused_with_what_to_use_instead():
