@@ -23,10 +23,11 @@ class ScoringInputs:
 
     metrics: of these tables, by key such as `score.accuracy`, with bounds; before: values of the scoring
     `metrics_against`, each with the reason if the two cannot be compared; own: of the model's run, as `test.accuracy`.
-    unmeasured: the reason where there are no metrics. classes: the share of each predicted class, with the share
-    before, if there was one. decided: the size of the decided list and its rule; decided_before: shares of the scoring
-    before, by class; decided_why_not: the reason where these cannot be compared. facts: of the scored column, by name.
-    links: to the `predictions` and the model's `report`, where they are in the page's workspace.
+    metric_class: see `TrainFacts`. unmeasured: the reason where there are no metrics. classes: the share of each
+    predicted class, with the share before, if there was one. decided: the size of the decided list and its rule;
+    decided_before: shares of the scoring before, by class; decided_why_not: the reason where these cannot be compared.
+    facts: of the scored column, by name. links: to the `predictions` and the model's `report`, where they are in the
+    page's workspace.
     """
 
     model: str
@@ -44,6 +45,7 @@ class ScoringInputs:
     before: Mapping[str, tuple[float, str]] = field(default_factory=dict)
     metrics_against: str = ""
     own: Mapping[str, float] = field(default_factory=dict)
+    metric_class: str = ""
     unmeasured: str = ""
     notes: Sequence[str] = ()
     classes: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)
@@ -60,7 +62,7 @@ class ScoringInputs:
 
 def render_scoring(inputs: ScoringInputs) -> str:
     """Return the page, which loads nothing; equal inputs give equal bytes."""
-    from gnnflow.graph.labels import is_bound
+    from gnnflow.graph.labels import is_bound, of_class
     from gnnflow.report.formats import metric_name, score_cell, sentence
     from gnnflow.report.render import render_page
 
@@ -68,7 +70,7 @@ def render_scoring(inputs: ScoringInputs) -> str:
     names = [key.partition(".")[2] for key in sorted(keys, key=lambda key: (key != inputs.headline, key))]
     rows = [
         (
-            sentence(metric_name(name)),
+            sentence(metric_name(name) + of_class(name, inputs.metric_class)),
             score_cell(inputs.metrics, f"score.{name}"),
             _before(inputs, f"score.{name}"),
             score_cell(inputs.own, f"test.{name}"),

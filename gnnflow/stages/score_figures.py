@@ -28,6 +28,7 @@ from gnnflow.graph.labels import (
     is_bound,
     metric_text,
     names_of_classes,
+    of_class,
 )
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.statistics import CODES, codes_of, counted_column, upper_ends
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _TWO = 2
 _SHOWN = 5  # classes that are printed
+_NAME_WIDTH = 28
 _EMBEDDINGS = (
     "embeddings are not judged: scoring holds out no edge of these tables. `gnnflow score-pairs` scores pairs by them"
 )
@@ -67,7 +69,7 @@ class Figures:
     number of targets of precision and recall at k. decided: targets of each decided class, or of the class that is
     decided for; rule: the decision in words, "" where the likeliest class is decided. measured: what metrics are of
     that differ between models, as `measured_of` tells it; decided_by: the rule without its threshold. chose_model: the
-    judged targets chose the model, so that metrics may be too good.
+    judged targets chose the model, so that metrics may be too good. metric_class: see `TrainFacts`.
     """
 
     rows: int
@@ -88,6 +90,7 @@ class Figures:
     measured: dict[str, str] = field(default_factory=dict)
     decided_by: str = ""
     chose_model: bool = False
+    metric_class: str = ""
 
     @staticmethod
     def read(held: Mapping[str, Any]) -> Figures:
@@ -108,7 +111,7 @@ class Figures:
 
     def lines(self) -> Iterator[str]:
         """Yield sentences for a person, the same for figures that were read from a document, whose keys are sorted."""
-        yield from (self._metric_line(name) for name in sorted(self.metrics) if not is_bound(name))
+        yield from self._metric_lines()
         if self.metrics:
             yield f"labels: metrics are of {self.labelled:,} targets that have one"
         yield from self.notes
@@ -127,11 +130,14 @@ class Figures:
         each = [f"{count:,}" if len(self.decided) == 1 else f"{name} {count:,}" for name, count in _most(self.decided)]
         return f"{', '.join(each)} of {self.rows:,} targets; {self.rule}" if each else self.rule
 
-    def _metric_line(self, name: str) -> str:
-        bounds = [metric_text(self.metrics[name + side]) for side in BOUNDS if name + side in self.metrics]
-        interval = f"({' to '.join(bounds)})" if bounds else ""
-        chosen = "the metric that chose the model" if name == self.headline else ""
-        return f"{name:<28}{metric_text(self.metrics[name]):>9}  {interval:<20}  {chosen}".rstrip()
+    def _metric_lines(self) -> Iterator[str]:
+        named = {name: name + of_class(name, self.metric_class) for name in sorted(self.metrics) if not is_bound(name)}
+        width = max([_NAME_WIDTH, *map(len, named.values())])
+        for name, text in named.items():
+            bounds = [metric_text(self.metrics[name + side]) for side in BOUNDS if name + side in self.metrics]
+            interval = f"({' to '.join(bounds)})" if bounds else ""
+            chosen = "the metric that chose the model" if name == self.headline else ""
+            yield f"{text:<{width}}{metric_text(self.metrics[name]):>9}  {interval:<20}  {chosen}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -139,7 +145,8 @@ class Model:
     """The properties of the model that scored.
 
     names: of its classes. headline: the metric that chose it. deciding: how decisions between classes are measured.
-    trained: the targets that it was trained on or chosen by; None where these are no longer known.
+    trained: the targets that it was trained on or chosen by; None where these are no longer known. metric_class: see
+    `TrainFacts`.
     """
 
     kind: LabelKind
@@ -147,6 +154,7 @@ class Model:
     headline: str
     deciding: Deciding | None = None
     trained: TrainedTargets | None = None
+    metric_class: str = ""
 
 
 def figures_of(folder: str, model: Model, values: SeenValues | None = None) -> Figures:
@@ -280,6 +288,7 @@ class _Gathered:
             {PREFIX + name: text for name, text in measured_of(deciding, names).items()} if labelled else {},
             decided_by(deciding, names) if names else "",
             labelled > 0 and judged is not None and judged.chose_model,
+            self.model.metric_class,
         )
 
     def _judged(self, notes: list[str]) -> _Judged | None:

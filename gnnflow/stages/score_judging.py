@@ -124,9 +124,9 @@ def _model_of(version: Version) -> Model:
     decision = read_decision(version.uri, read=version.read)
     names, decide = names_of_classes(version.class_names, version.signature.num_classes), stored_decide(config)
     deciding = Deciding.of(decide, decision, names=names)
+    named = None if named_class(decide) is None or deciding is None else deciding.positive
     try:
         headline = metric_of({"config": config, "artifacts": version.artifacts})
     except StorageError:  # the artifact of its training, which knows what auto stood for, may be deleted
-        named = None if named_class(decide) is None or deciding is None else deciding.positive
         headline = choose_metric(AUTO, kind, named=named)
-    return Model(kind, version.class_names, headline, deciding)
+    return Model(kind, version.class_names, headline, deciding, metric_class="" if named is None else names[named])

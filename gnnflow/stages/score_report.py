@@ -69,6 +69,7 @@ def _inputs(record: ScoreRecord, version: Version, links: Mapping[str, str]) -> 
         metrics=figures.metrics,
         before={} if drift is None else {each.name: (each.before, each.why_not) for each in drift.changes},
         own=version.metrics,
+        metric_class=figures.metric_class,
         unmeasured="" if figures.metrics else no_metric,
         notes=figures.notes if figures.metrics else figures.notes[1:],
         classes={

@@ -222,6 +222,10 @@ def test_one_of_several_classes_has_a_list_with_a_threshold(several: Path, tmp_p
         ["id", "decision"]
     ).sort_by("id")
     assert {"score.precision", "score.recall_at_12"} < set(later.metrics)
+    # lists of runs name the class of these two alike
+    areas = [line for line in later.lines() if line.startswith(("score.average_precision", "score.roc_auc"))]
+    assert [line.partition(" of class ring ")[0] for line in areas] == ["score.average_precision", "score.roc_auc"]
+    assert "Average precision of class ring</th>" in Path(later.report).read_text()
 
 
 def test_a_named_class_has_the_metric_the_best_epoch_and_the_headline(several: Path, tmp_path: Path) -> None:
