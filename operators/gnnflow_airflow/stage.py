@@ -125,7 +125,7 @@ class StageOperator(BaseOperator):
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
-            with attempt(context, self, stage=self.stage):
+            with attempt(context, self, stage=self.stage), self._connected():
                 self._stop_submission(context)
                 raise AirflowException(f"{TOO_LONG}, and no triggerer was there to see that") from None
 

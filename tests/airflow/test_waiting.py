@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import threading
@@ -29,6 +30,7 @@ from gnnflow_airflow import submissions, trigger
 from gnnflow_airflow.stages import TrainOperator
 from gnnflow_airflow.trigger import StageTrigger
 from tests.airflow.clusters import kinds_on, one_worker, running_on, submit
+from tests.airflow.conftest import HOME
 from tests.airflow.live.services import wait_for
 from tests.airflow.running import TRAIN, Quiet, Store
 from tests.mapreduce.foreign_cluster import foreign_cluster
@@ -253,11 +255,24 @@ def test_the_time_of_an_attempt_goes_on_over_its_deferrals_and_losses(tmp_path, 
         assert running_on(cluster) == []
 
 
-def test_where_no_triggerer_sees_that_the_time_is_over_airflow_does_and_the_cluster_is_freed(tmp_path, task_of):
+def test_where_no_triggerer_sees_that_the_time_is_over_airflow_does_and_the_cluster_is_freed(
+    tmp_path, task_of, monkeypatch
+):
+    """With the task's connections in place, as everywhere: without its workspace this config would be refused here."""
     from airflow.sdk.exceptions import TaskDeferred
 
+    (HOME / "dags").mkdir(exist_ok=True)
+    monkeypatch.chdir(HOME / "dags")
+    monkeypatch.delenv("GNNFLOW_WORKSPACE", raising=False)
     with one_worker(tmp_path) as cluster:
+        extra = {"workspace": str(tmp_path / "runs")}
+        connection = {"conn_type": "dask", "host": "127.0.0.1", "port": cluster.port, "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_IT", json.dumps(connection))
         task = task_of(cluster, epochs=10_000, defer_seconds=1, execution_timeout=timedelta(hours=1))
+        values = yaml.safe_load(Path(task.config).read_text())
+        del values["workspace"]
+        Path(task.config).write_text(yaml.safe_dump(values))
+        task.cluster_address, task.dask_conn_id = "", "it"
         context = {"ti": Quiet(), "outlet_events": {}, "task_state_store": Store()}
         with pytest.raises(TaskDeferred):
             task.execute(context)
