@@ -103,11 +103,12 @@ def config_of(
     """Return the config of plain values.
 
     environment, source: for variables and relative paths in the values, if these come from a file, the source. is_run:
-    whether it is run as it is, here; its workspace must then lie outside of Airflow's folders.
+    whether it is run as it is, here; its workspace and tables must then lie outside of Airflow's folders.
     """
     from gnnflow.config import config_from_dict
+    from gnnflow.config.graph_section import table_key, tables_by_name
     from gnnflow.config.loading import make_paths_absolute, named_workspace
-    from gnnflow_airflow.own_folders import refuse_own_folders
+    from gnnflow_airflow.own_folders import refuse_own_folders, refuse_own_tables
     from gnnflow_airflow.service import as_service
 
     refuse_variables(overrides=overrides, workspace=workspace)
@@ -118,6 +119,7 @@ def config_of(
     if is_run:
         named = named_workspace(values, overrides=overrides, workspace=workspace or None, environment=environment)
         refuse_own_folders(named)
+        refuse_own_tables({table_key(name): uri for name, uri in tables_by_name(config.graph).items()})
     return make_paths_absolute(config)
 
 

@@ -41,9 +41,9 @@ class GnnflowTaskGroup(TaskGroup):  # type: ignore[misc,unused-ignore] # Any whe
 
     def __init__(
         self,
+        group_id: str = "gnnflow",
         *,
         config: ConfigSource | XComArg,
-        group_id: str = "gnnflow",
         overrides: Sequence[str] = (),
         workspace: str | None = None,
         publish: bool = False,

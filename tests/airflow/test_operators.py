@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -271,6 +273,55 @@ def test_what_would_stop_the_run_is_told_by_the_first_task(tmp_path, monkeypatch
         PrepareOperator(task_id="prepare").execute({"params": params, "ti": Quiet()})
     assert all(each in str(refused.value) for each in told)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "file", "folder"),
+    [
+        ("home/airflow.db#connection", "airflow.db", "Airflow's home"),
+        ("home/airflow.db#none", "airflow.db#none", "Airflow's home"),
+        ("file://home/airflow.cfg", "airflow.cfg", "Airflow's home"),
+        ("home/x/../*.csv", "users.csv", "Airflow's home"),
+        ("tables", "users.csv", "Airflow's home"),
+        ("home/dags/more/of.csv", "of.csv", "Airflow's folder of DAGs"),
+        ("linked.csv", "of.csv", "Airflow's folder of DAGs"),
+    ],
+)
+def test_no_table_is_read_from_airflows_own_files(tmp_path, monkeypatch, nodes, file, folder):
+    from gnnflow.graph.errors import ConfigError
+    from gnnflow_airflow.reading import read_config
+
+    home = tmp_path / "home"
+    (home / "dags" / "more").mkdir(parents=True)
+    (home / "x").mkdir()
+    (tmp_path / "tables").mkdir()
+    monkeypatch.setenv("AIRFLOW_HOME", str(home))
+    monkeypatch.setenv("AIRFLOW__CORE__DAGS_FOLDER", str(home / "dags"))
+    with contextlib.closing(sqlite3.connect(home / "airflow.db")) as database:
+        database.execute("create table connection (id, password)")
+    for name in ("airflow.cfg", "users.csv", "dags/more/of.csv"):
+        (home / name).write_text("id,password\n1,planted\n")
+    (tmp_path / "tables" / "part.csv").symlink_to(home / "users.csv")
+    (tmp_path / "linked.csv").symlink_to(home / "dags" / "more" / "of.csv")
+    scheme, mark, path = nodes.rpartition("://")
+    graph = {"nodes": {"user": f"{scheme}{mark}{tmp_path}/{path}"}, "edges": {"user__x__user": "s3://a/b"}}
+    values = {"name": "small", "workspace": str(tmp_path / "runs"), "graph": {**graph, "target": "user"}}
+    with pytest.raises(ConfigError, match=r"^graph\.nodes: .* reads .*, which lies in") as refused:
+        read_config(values)
+    assert f"/{file}, which lies in {folder} {home}" in str(refused.value)
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "other"))
+    monkeypatch.setenv("AIRFLOW__CORE__DAGS_FOLDER", str(tmp_path / "other" / "dags"))
+    assert read_config(values)
+
+
+def test_a_table_in_a_folder_within_airflows_home_is_read(tmp_path, monkeypatch):
+    from gnnflow_airflow.prepare import PrepareOperator
+
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    (tmp_path / "tables").mkdir()
+    write_graph(tmp_path / "tables")
+    params = form_of(graph_config(tmp_path / "tables", train=TRAIN))
+    assert PrepareOperator(task_id="prepare").execute({"params": params, "ti": Quiet()})
 
 
 def test_devices_of_a_cluster_are_its_own_matter_and_columns_are_not(tmp_path, monkeypatch):

@@ -186,7 +186,7 @@ def test_what_a_dag_says_counts_before_the_settings_and_what_a_group_says_before
     monkeypatch.setenv("GNNFLOW_RETRIES", "5")
     config = "{{ params.config }}"
     with DAG("defaults", schedule=None, default_args={"retries": 1, "owner": "dag", "queue": "dag"}):
-        plain = GnnflowTaskGroup(config=config, group_id="plain")
+        plain = GnnflowTaskGroup("plain", config=config)
         with TaskGroup("outer", default_args={"queue": "outer"}):
             own = GnnflowTaskGroup(
                 config=config,
