@@ -8,7 +8,7 @@ import logging
 import re
 import threading
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -187,6 +187,34 @@ def test_a_backfill_reads_the_tables_of_each_date(folder):
     # a run of today reads another date where a person says so
     assert set(run("gnnflow_models.daily", run_conf={"date": "2026-03-02"}).values()) == {"success"}
     assert registry.published_versions(workspace, name) == versions
+
+
+def test_a_backfill_that_ends_with_the_last_slot_begins_no_run_beside_it(folder):
+    """Airflow counts from a backfill's last run as from one by the clock; nothing else finds that it does otherwise."""
+    from airflow.models import DagModel
+    from airflow.models.backfill import ReprocessBehavior, _create_backfill
+    from airflow.utils.session import create_session
+
+    write_graph(folder.parent)
+    now, due = datetime.now(UTC), {}
+    for end, days in (("early", 3), ("now", 0)):
+        write_model(folder, file=f"{end}.yaml", schedule=f"0 {(now.hour + 12) % 24} * * *")  # no slot begins meanwhile
+        dag_id = f"gnnflow_models.{end}"
+        dag = sync(read_folder().dags[dag_id])
+        _create_backfill(
+            dag_id=dag_id,
+            from_date=now - timedelta(days=5),
+            to_date=now - timedelta(days=days),
+            max_active_runs=1,
+            reverse=False,
+            dag_run_conf=None,
+            triggering_user_name=None,
+            reprocess_behavior=ReprocessBehavior.NONE,
+        )
+        sync(dag)  # as at the next parse
+        with create_session() as session:
+            due[end] = session.get(DagModel, dag_id).next_dagrun_create_after
+    assert due["early"] < now < due["now"]
 
 
 @pytest.fixture
