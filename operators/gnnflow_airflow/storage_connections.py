@@ -8,6 +8,7 @@ since dropping it would reach the store as somebody else.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,7 +88,7 @@ def _azure(connection: Connection) -> dict[str, Any]:
     """Return the options of adlfs: a key of the account, or a client with its secret."""
     extra = _extra(connection)
     if text := extra.get("connection_string"):
-        return {"connection_string": text}
+        return {"connection_string": text, "account_name": _account_of(text)}
     direct = {key: extra.get(key) for key in ("account_name", "account_host", "sas_token", "tenant_id")}
     if left := set(extra) - {*direct, "account_key", "shared_access_key"}:
         raise _unknown(connection, left, fix="Give a key, a connection_string, a sas_token or a tenant_id.")
@@ -98,6 +99,14 @@ def _azure(connection: Connection) -> dict[str, Any]:
         host = host or connection.login or ""
         keys = {"account_key": extra.get("account_key") or extra.get("shared_access_key") or connection.password}
     return {**direct, **keys, "account_name": direct["account_name"] or host}
+
+
+def _account_of(text: str) -> str:
+    """Return the account of a connection string of Azure: by name, else of its blob endpoint; empty if neither says."""
+    pairs = [pair.partition("=") for pair in text.split(";")]
+    held = {key.strip().lower(): value.strip() for key, _, value in pairs}
+    endpoint = _BLOB_HOST.match(held.get("blobendpoint", "").rpartition("://")[2])
+    return held.get("accountname") or (endpoint[1] if endpoint else "")
 
 
 def _extra(connection: Connection) -> dict[str, Any]:
@@ -117,6 +126,8 @@ def _unknown(
     )
 
 
+_BLOB_HOST = re.compile(r"([a-z0-9]+)\.(?:z[0-9]+\.)?blob\.", re.IGNORECASE)
+"""The beginning of an endpoint that Azure names by its account; a domain of one's own says nothing of it."""
 _AWS_KEYS = {
     "assume_role_kwargs",
     "assume_role_method",

@@ -18,8 +18,10 @@ import jsonschema
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowFailException
 from distributed import Client
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry
 
-from gnnflow.graph.errors import ConfigError
+from gnnflow.graph.errors import ConfigError, StorageError
 from gnnflow.storage import access
 from gnnflow.storage.filesystem import join, list_names
 from gnnflow_airflow import hook, storage_connections
@@ -155,6 +157,20 @@ def test_the_workspace_is_the_default_of_configs_alone(tmp_path, monkeypatch):
         ),
         (
             {
+                "conn_type": "wasb",
+                "login": "unread",
+                "extra": {"connection_string": f"accountkey={SECRET}; AccountName=a"},
+            },
+            "abfs://",
+            {"connection_string": f"accountkey={SECRET}; AccountName=a", "account_name": "a"},
+        ),
+        (
+            {"conn_type": "wasb", "extra": {"connection_string": "BlobEndpoint=https://blobs.bank.example/"}},
+            "az://",
+            {"connection_string": "BlobEndpoint=https://blobs.bank.example/"},
+        ),
+        (
+            {
                 "conn_type": "adls",
                 "host": "https://account.dfs.core.windows.net",
                 "login": "client",
@@ -190,6 +206,30 @@ def test_what_a_connection_cannot_do_is_said(values, message, monkeypatch):
         monkeypatch.setattr(storage_connections, "_aws_keys", lambda *_: {})
     with pytest.raises(ConfigError, match=message):
         access_of(Connection(conn_id="c", **values))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"DefaultEndpointsProtocol=https;AccountName=ours;AccountKey={SECRET}==;EndpointSuffix=core.windows.net",
+        f"BlobEndpoint=https://ours.blob.core.windows.net/;SharedAccessSignature=sv=2024&sig={SECRET}",
+    ],
+)
+def test_a_url_of_another_account_than_that_of_the_connection_string_is_refused(text, monkeypatch):
+    """adlfs would open the account of the string, whichever the URL names."""
+
+    class OfAzure(MemoryFileSystem):
+        @staticmethod
+        def _get_kwargs_from_urls(path):
+            return {"account_name": path.partition("@")[2].partition(".")[0]}
+
+    monkeypatch.setitem(_registry, "abfss", OfAzure)
+    set_connection(monkeypatch, "store", conn_type="wasb", extra={"connection_string": text})
+    with connected(storage_conn_id="store"):
+        assert list_names("abfss://tables@ours.dfs.core.windows.net/none") == []
+        with pytest.raises(StorageError, match="is of account_name theirs, and the credentials are of ours") as refused:
+            list_names("abfss://tables@theirs.dfs.core.windows.net/none")
+    assert SECRET not in str(refused.value)
 
 
 @pytest.fixture
