@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import s3fs
 
 from gnnflow.config import config_from_dict
-from gnnflow.remote.handover import TAKEN_OVER, topic_of
+from gnnflow.remote.handover import HANDED_OVER, TAKEN_OVER, topic_of
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import is_done, run_stage
 from gnnflow.storage.filesystem import read_bytes
@@ -250,13 +250,14 @@ def processing(live: System) -> dict[str, Any]:
 
 
 def is_taken_over(live: System, name: str) -> bool:
-    """Return whether somebody else than its task has waited for a submission."""
+    """Return whether the task of a submission has left it and a trigger waits for it."""
 
-    async def ask() -> bool:
+    async def ask() -> list[str]:
         async with submissions.connect(f"tcp://127.0.0.1:{live.ports['dask']}") as client:
-            return any(event["kind"] == TAKEN_OVER for _, event in await client.get_events(topic_of(name)))
+            return [event["kind"] for _, event in await client.get_events(topic_of(name))]
 
-    return asyncio.run(ask())
+    kinds = asyncio.run(ask())  # submitting is a taking over too
+    return HANDED_OVER in kinds and kinds[-1] == TAKEN_OVER
 
 
 def kill_worker(live: System, address: str) -> None:
