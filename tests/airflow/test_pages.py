@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from html import escape
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -412,6 +417,59 @@ def test_the_download_is_the_predictions(sign_in, folder):
     assert pq.read_table(io.BytesIO(answer.content)).equals(
         pq.read_table(written).select(pq.read_table(written).column_names)
     )
+
+
+def write_large(file: Path) -> None:
+    """Write a file of some kilobytes that decodes to 3 GiB: a dictionary of one long text, named by each row."""
+    texts = pa.DictionaryArray.from_arrays(np.zeros(300, np.int32), pa.array(["x" * (10 << 20)]))
+    pq.write_table(pa.table({"id": texts}), file, compression="zstd", use_dictionary=True, store_schema=False)
+    assert file.stat().st_size < 64 << 10
+
+
+def test_a_small_file_of_large_rows_is_refused_by_pages_and_downloads(sign_in, folder):
+    small = folder / "runs" / "runs" / "small"
+    write_large(small / "large.parquet")
+    content = (small / "large.parquet").read_bytes()
+    listed = {"name": "predictions/0.parquet", "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    with forged_run(folder, "large", files=[listed]) as large:
+        (large / "predictions").mkdir()
+        (small / "large.parquet").rename(large / "predictions" / "0.parquet")
+        client = sign_in("VIEWER")
+        answers = [get(client, f"fraud/runs/small/large/predictions{suffix}") for suffix in ("", ".parquet")]
+    assert [answer.status_code for answer in answers] == [409, 409]
+    assert all("takes more than 512 MiB of memory to decode" in answer.text for answer in answers)
+
+
+# Prints the most memory, in bytes, of a process like the API server's and of those that it starts.
+DECODES = """
+import resource, sys
+from gnnflow.graph.errors import StorageError
+from gnnflow_airflow.pages.predictions import first_rows, stream_parquet
+from gnnflow_airflow.places import Place
+asked = Place("it", sys.argv[1]), sys.argv[1], ["large.parquet"]
+for decode in (lambda: first_rows(*asked), lambda: list(stream_parquet(*asked))):
+    try:
+        decode()
+    except StorageError as error:
+        assert "of memory" in str(error), error
+    else:
+        raise AssertionError("it was decoded")
+# not by getrusage of this process, which counts the memory of the one that started it
+held = next(line for line in open("/proc/self/status") if line.startswith("VmHWM:"))
+print(int(held.split()[1]) << 10, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system bounds a process's memory for data")
+def test_the_server_keeps_its_memory_whatever_a_file_decodes_to(tmp_path):
+    """Of processes, since the bound is the system's: no test in this process finds whether it holds."""
+    write_large(tmp_path / "large.parquet")
+    asked = [sys.executable, "-c", DECODES, str(tmp_path)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr
+    server, others = map(int, done.stdout.split())
+    assert server < 256 << 20
+    assert others < 768 << 20  # 512 MiB, and the program itself
 
 
 def test_curves_are_followed_while_training_runs(sign_in, folder):

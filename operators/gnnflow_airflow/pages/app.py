@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import wraps
 from http import HTTPStatus
+from itertools import chain
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -35,7 +36,7 @@ from gnnflow.graph.errors import GnnflowError
 from gnnflow.graph.secrets import mask_secrets
 from gnnflow.storage.filesystem import within
 from gnnflow.storage.run_folder import PREDICTIONS, REPORT
-from gnnflow_airflow.pages import contents, models
+from gnnflow_airflow.pages import contents, models, predictions
 from gnnflow_airflow.pages.access import EDIT, READ, Editable, Readable, allows, refuse_unnamed, sign_form
 from gnnflow_airflow.pages.contents import COMPARISON, AbsentError
 from gnnflow_airflow.pages.views import draw_curves, seal, seal_download, show
@@ -108,7 +109,7 @@ def show_scores(request: Request, place: Readable, fingerprint: str) -> Response
 
 def _first_rows(request: Request, place: Readable, *names: str) -> Response:
     folder = contents.find_folder(place, *names)
-    found = contents.first_rows(folder, contents.predictions_of(place, folder))
+    found = predictions.first_rows(place, folder, contents.predictions_of(place, folder))
     report = f"{'/'.join(names)}/{REPORT}" if names[0] == "runs" else ""
     return show(request, "rows.html.j2", place=place, names=names, found=found, report=report)
 
@@ -125,8 +126,9 @@ def send_scores(place: Readable, fingerprint: str) -> Response:
 
 def _parquet(place: Readable, *names: str) -> Response:
     folder = contents.find_folder(place, *names)
-    pieces = contents.confine(place, contents.stream_parquet(folder, contents.predictions_of(place, folder)))
-    return seal_download(StreamingResponse(pieces, media_type=_PARQUET), "predictions.parquet")
+    pieces = predictions.stream_parquet(place, folder, contents.predictions_of(place, folder))
+    begun = chain([next(pieces, b"")], pieces)  # what is refused at once is a page that says so
+    return seal_download(StreamingResponse(begun, media_type=_PARQUET), "predictions.parquet")
 
 
 def show_training(request: Request, place: Readable, fingerprint: str) -> Response:

@@ -13,12 +13,9 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from gnnflow.graph.errors import GnnflowError, StorageError
 from gnnflow.graph.labels import AUTO, metric_text, of_class
@@ -32,11 +29,9 @@ from gnnflow.storage.filesystem import (
     is_below,
     join,
     list_names,
-    open_arrow,
     read_bytes,
     require_file,
     size_of,
-    within,
 )
 from gnnflow.storage.manifest import committed, read_facts, read_manifest
 from gnnflow.storage.run_folder import (
@@ -51,7 +46,6 @@ from gnnflow.storage.run_folder import (
     read_metrics,
     read_run,
 )
-from gnnflow.storage.tables import iter_artifact_table
 from gnnflow.storage.verified import read_verified, remedy
 from gnnflow.storage.workspace import HISTORY, MANIFEST, RUN, Workspace
 
@@ -62,10 +56,6 @@ COMPARISON = "comparison.html"
 _COMPARED = "runs.csv"
 _RUN_PATH = re.compile(r"runs/[A-Za-z0-9][A-Za-z0-9._-]*/[0-9a-f]+")
 _MOST_BYTES = 64 << 20  # of a page that is read whole; reports have a few hundred kilobytes
-_MOST_ROWS = 100
-_MOST_CELL = 120  # characters
-_MOST_ITEMS = 6  # of a list in a cell
-_BATCH_ROWS = 1 << 16
 NOT_A_RECORD = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
 _COLUMN = re.compile(r"[a-z][a-z0-9_@]{0,60}")
 
@@ -85,15 +75,6 @@ class ListedRun:
     status: str
     score: str = ""
     problem: str = ""
-
-
-@dataclass(frozen=True)
-class FirstRows:
-    """The first rows of predictions as texts; whole: there are no others."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    whole: bool
 
 
 @dataclass(frozen=True)
@@ -133,16 +114,6 @@ def is_inside(place: Place, uri: str) -> bool:
         return is_below(uri, place.uri)
     except StorageError:  # another scheme, or one that is not installed
         return False
-
-
-def confine(place: Place, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield pieces; while one is made nothing outside of the workspace is opened, in whichever thread that is."""
-    while True:
-        with within(place.uri):
-            piece = next(pieces, None)
-        if piece is None:
-            return
-        yield piece
 
 
 def read_page(place: Place, folder: str, name: str) -> bytes:
@@ -292,75 +263,3 @@ def predictions_of(place: Place, folder: str) -> tuple[str, ...]:
     if not names:
         raise AbsentError
     return names
-
-
-def first_rows(folder: str, names: Sequence[str]) -> FirstRows:
-    """Return the first rows of predictions. Files are not verified, which would read all of each."""
-    columns: list[str] = []
-    rows: list[list[str]] = []
-    for name in names:
-        where = join(folder, name)
-        try:
-            with open_arrow(where) as stream:
-                file = pq.ParquetFile(stream)
-                columns = file.schema_arrow.names
-                for batch in file.iter_batches(_MOST_ROWS + 1):
-                    rows += [[_cell_text(each) for each in row.values()] for row in batch.to_pylist()]
-                    if len(rows) > _MOST_ROWS:
-                        return FirstRows(columns, rows[:_MOST_ROWS], whole=False)
-        except (pa.ArrowException, OSError, *NOT_A_RECORD) as error:  # texts that are not UTF-8, years beyond 9999
-            raise StorageError(f"cannot be read as Parquet ({error})", where=where, fix="It is damaged.") from error
-    return FirstRows(columns, rows, whole=True)
-
-
-def _cell_text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, list):
-        more = f", ... {len(value)} values" if len(value) > _MOST_ITEMS else ""
-        return f"[{', '.join(map(_cell_text, value[:_MOST_ITEMS]))}{more}]"
-    text = "" if value is None else str(value)
-    return text if len(text) <= _MOST_CELL else f"{text[:_MOST_CELL]}..."
-
-
-class _Written(io.RawIOBase):
-    """A file that Parquet is written to and that hands out what was written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def write(self, content: Any) -> int:
-        """Keep bytes."""
-        part = bytes(content)
-        self._parts.append(part)
-        self._size += len(part)
-        return len(part)
-
-    def tell(self) -> int:
-        """Return the number of bytes so far."""
-        return self._size
-
-    def take(self) -> bytes:
-        """Return the bytes since the last call."""
-        taken = b"".join(self._parts)
-        self._parts.clear()
-        return taken
-
-
-def stream_parquet(folder: str, names: Sequence[str]) -> Iterator[bytes]:
-    """Yield all predictions as one Parquet file, in pieces; each file is verified before it is read."""
-    with open_arrow(join(folder, names[0])) as stream:
-        schema: pa.Schema = pq.ParquetFile(stream).schema_arrow
-    file = _Written()
-    with pq.ParquetWriter(file, schema) as writer:
-        for name in names:
-            for table in iter_artifact_table(folder, name, batch_rows=_BATCH_ROWS):
-                writer.write_table(table)
-                yield file.take()
-    yield file.take()
