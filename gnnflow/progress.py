@@ -23,7 +23,7 @@ _WHOLE_ROUNDS = {
     "columns_fit": "find how columns are encoded",
     "nodes_read": "read nodes",
     "nodes_sort": "sort nodes by id",
-    "nodes_statistics": "means and variances of columns",
+    "nodes_statistics": "distributions of columns",
     "nodes_write": "write nodes",
     "edges_read": "read edges",
     "edges_src": "look up sources of edges",

@@ -63,6 +63,42 @@ void gnnflow_pair_keys(int64_t count, const int64_t *pairs, const int64_t *order
     }
 }
 
+/* Fill the table of distinct ids that gnnflow_find_owned reads. slots [2^bits][2]: an id and its place, or -1 as a place
+   in all at first; more than there are ids. */
+void gnnflow_place_owned(int64_t count, const int64_t *ids, int64_t bits, int64_t *slots) {
+    uint64_t mask = ((uint64_t)1 << bits) - 1;
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t s = mix((uint64_t)ids[i]) >> (64 - bits);
+        while (slots[2 * s + 1] >= 0) s = (s + 1) & mask;
+        slots[2 * s] = ids[i], slots[2 * s + 1] = i;
+    }
+}
+
+/* The dense id of each wanted id, -1 for one that is not there.
+
+   An id's node is in the partition key % partitions, whose table has 2^bits slots; its nodes begin at the dense id begin.
+   keys, found [count]: of the wanted ids. slots, bits, begins [partitions]. */
+void gnnflow_find_owned(int64_t partitions, const int64_t *const *slots, const int64_t *bits, const int64_t *begins,
+                        int64_t count, const int64_t *wanted, const uint64_t *keys, int64_t *found) {
+    int64_t owner[AHEAD];
+    uint64_t slot[AHEAD];
+    /* as in gnnflow_find: requests of several places at once */
+    for (int64_t first = 0; first < count; first += AHEAD) {
+        int64_t some = count - first < AHEAD ? count - first : AHEAD;
+        for (int64_t i = 0; i < some; i++) {
+            owner[i] = (int64_t)(keys[first + i] % (uint64_t)partitions);
+            slot[i] = keys[first + i] >> (64 - bits[owner[i]]);
+            __builtin_prefetch(&slots[owner[i]][2 * slot[i]]);
+        }
+        for (int64_t i = 0; i < some; i++) {
+            const int64_t *own = slots[owner[i]];
+            uint64_t mask = ((uint64_t)1 << bits[owner[i]]) - 1, s = slot[i];
+            while (own[2 * s + 1] >= 0 && own[2 * s] != wanted[first + i]) s = (s + 1) & mask;
+            found[first + i] = own[2 * s + 1] < 0 ? -1 : begins[owner[i]] + own[2 * s + 1];
+        }
+    }
+}
+
 /* The place of each wanted text among distinct texts, -1 for one that is not there.
 
    keys, wanted_keys: of the texts. slots [2^bits]: -1 each, more than there are texts. found [wanted_count]. */

@@ -1,8 +1,9 @@
 """The rounds of ingest over edges: what a task does to one chunk or partition. Pure but for the files it commits.
 
 An edge visits the partition of its source, then its destination's; each end's dense id is looked up where that
-node lives, so no task ever needs more than one partition's ids. Edges end sorted by (destination, source, place in the
-input), and equal pairs are numbered in that order, which makes every edge's key unique and reproducible.
+node lives, so no task ever needs more than one partition's ids. Where tasks map all ids (`owned_ids`) it visits its
+destination alone. Edges end sorted by (destination, source, place in the input), and equal pairs are numbered in that
+order, which makes every edge's key unique and reproducible.
 
 With T types, E edge tables and R relations the tasks of a round are, in this order: chunks table by table; for each
 partition its types, its edge tables, or its relations. `book` counts the nodes of a type in a partition as a
@@ -28,6 +29,7 @@ from gnnflow.ingest.checks import Fault, Separated, first_rows, near_id, place_o
 from gnnflow.ingest.classes import label_text
 from gnnflow.ingest.large_parts import EdgeRuns, runs_of
 from gnnflow.ingest.moments import count_numbers, scaled
+from gnnflow.ingest.owned_ids import OwnedIds
 from gnnflow.ingest.source import (
     edge_column_names,
     edge_columns,
@@ -74,11 +76,11 @@ _COUNTERS = 2
 
 
 class CheckedEnds(NamedTuple):
-    """Edges with a known end [E], all rows after the check, and the end's place in its part [E]."""
+    """Edges with a known end [E], all rows after the check, and the end's place [E]."""
 
     rows: pa.Table
     checked: Separated
-    local: IntArray
+    places: IntArray
 
 
 class KnownEdges(NamedTuple):
@@ -96,14 +98,15 @@ class DirectedEdges(NamedTuple):
 
 
 def read_edges(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
-    """Read one chunk of edges, check its rows, and send each to the home of its source."""
+    """Read one chunk of edges, check its rows, and send each to the home of its source, or its destination's."""
     source = job.edge_table(index)
     schema, config = source.schema, source.config
+    channel, end = ("edges_by_dst", "dst_id") if job.maps_ids else ("edges_by_src", "src_id")
 
-    def send(rows: pa.Table, place: IntArray) -> Emit:
+    def send(rows: pa.Table, place: IntArray) -> tuple[Emit]:
         columns = edge_columns(rows, schema, config)
-        home = job.home_of(columns["src_id"]) * len(job.tables.edges) + source.number
-        return Emit("edges_by_src", pa.table({**columns, "place": place}), home)
+        home = job.home_of(columns[end]) * len(job.tables.edges) + source.number
+        return (Emit(channel, pa.table({**columns, "place": place}), home),)
 
     scale = job.given_scales.get(job.table_names.edges[source.number])
     coming = read_rows(
@@ -159,7 +162,8 @@ def source_runs(
     # numbers are counted in the order of all of them
     most = _ALL if at_once or is_counted else job.run_bytes
     for arrived in runs_of(inbox.files("edges_by_src", tasks=source.tasks), most):
-        rows, found, local = _resolve(arrived, ids, inbox, job, source=source, part=part, column="src_id")
+        local = _places(ids, combine(arrived["src_id"]))
+        rows, found, local = _resolve(arrived, local, inbox, job, source=source, part=part, column="src_id")
         keys = None if pa.types.is_integer(ids.type) else id_keys(ids)[local]
         rows = rows.append_column("src", pa.array(local + book.start(part)))
         rows = rows if keys is None else rows.drop_columns(["src_id"]).append_column("src_key", pa.array(keys))
@@ -205,7 +209,7 @@ def part_ids(inbox: Inbox, part: int) -> pa.Array:
 
 def _resolve(
     rows: pa.Table,
-    ids: pa.Array,
+    places: IntArray,
     inbox: Inbox,
     job: IngestJob,
     *,
@@ -213,10 +217,8 @@ def _resolve(
     part: int,
     column: str,
 ) -> CheckedEnds:
-    """Look up the end `column` of edges among the ids of a part."""
-    # local row of the node that each edge names [E], -1 where the node table has no such id
-    local = _places(ids, combine(rows[column]))
-    missing = np.flatnonzero(local < 0)
+    """Separate edges whose end `column` is a node of a part's type. places [E]: of the nodes, -1 for one unknown."""
+    missing = np.flatnonzero(places < 0)
     is_source = column == "src_id"
     side, of = (source.config.src_column, source.ends[0]) if is_source else (source.config.dst_column, source.ends[1])
     id_type = source.schema.src_type if is_source else source.schema.dst_type
@@ -226,7 +228,7 @@ def _resolve(
         near = near_id(unknown, _ids_of_type(inbox, job, node_type=part % job.graph.num_types))
     fault = replace(end_fault(missing, side=side, of=of, id_type=id_type, near=near), held_in=column)
     checked = separate_arrived(rows, fault, source=source, job=job)
-    return CheckedEnds(take_kept(rows, checked.kept), checked, local[checked.kept])
+    return CheckedEnds(take_kept(rows, checked.kept), checked, places[checked.kept])
 
 
 def _places(ids: pa.Array, wanted: pa.Array) -> IntArray:
@@ -297,12 +299,19 @@ def known_runs(
     num_tables = len(job.tables.edges)
     partition, number = divmod(index, num_tables)
     source = job.tables.edges[number]
-    tasks = range(number, job.partitions * num_tables, num_tables)
+    tasks = source.tasks if job.maps_ids else range(number, job.partitions * num_tables, num_tables)
     part = partition * job.graph.num_types + source.target
     ids, scale = part_ids(inbox, part), scales.get(job.table_names.edges[number])
+    sources = OwnedIds.of(source.source, inbox, job=job, book=book) if job.maps_ids else None
+    most_bytes = most_bytes if sources is None else most_bytes // 4 * 3  # the sources' dense ids are still to come
     for sent in runs_of(inbox.files("edges_by_dst", tasks=tasks), most_bytes):
         arrived = with_source_keys(sent)
-        rows, found, local = _resolve(arrived, ids, inbox, job, source=source, part=part, column="dst_id")
+        if sources is not None:
+            src = sources.find(to_numpy(sent["src_id"]), to_numpy(arrived["src_key"]))
+            _resolve(sent, src, inbox, job, source=source, part=source.source, column="src_id")  # raises for any other
+            arrived = arrived.append_column("src", pa.array(src))
+        local = _places(ids, combine(arrived["dst_id"]))
+        rows, found, local = _resolve(arrived, local, inbox, job, source=source, part=part, column="dst_id")
         keys = id_keys(rows["dst_id"]) if pa.types.is_integer(ids.type) else id_keys(ids)[local]
         rows = rows.drop_columns(["dst_id"])
         rows = rows.append_column("dst", pa.array(local + book.start(part))).append_column("dst_key", pa.array(keys))

@@ -58,7 +58,7 @@ class IngestJob:
 
     scales, ranges: given scales and ranges of columns, which then do not follow from the tables (`graph.scaled_as`).
     memory: bytes that a worker may have. trains: whether a model will train on the tables, for which train and valid
-    need targets.
+    need targets. maps_ids: whether tasks map the ids of nodes (`owned_ids`); None chooses.
     """
 
     artifact: str
@@ -68,6 +68,7 @@ class IngestJob:
     ranges: Ranges = field(default_factory=dict)
     memory: int = 2 << 30
     trains: bool = True
+    maps_ids: bool | None = None
 
     @cached_property
     def graph(self) -> GraphSchema:

@@ -22,6 +22,7 @@ from gnnflow.ingest.checks import Fault, id_faults, input_positions
 from gnnflow.ingest.labels import label_counts
 from gnnflow.ingest.moments import count_numbers, scaled
 from gnnflow.ingest.narrowing import column_errors, count_range
+from gnnflow.ingest.owned_ids import kept_ids
 from gnnflow.ingest.source import (
     node_column_names,
     node_columns,
@@ -41,7 +42,7 @@ from gnnflow.storage.tables import commit_table
 from gnnflow.storage.user_tables import read_chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.graph.narrow import NarrowRows
@@ -51,17 +52,23 @@ if TYPE_CHECKING:
     from gnnflow.mapreduce.exchange import Inbox
 
 
+_FEATURES = ("x", "x_index", "x_value")
+
+
 def read_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
-    """Read one chunk of nodes, check its rows, and send each to its home partition."""
+    """Read one chunk of nodes, check its rows, and send each to its home partition, apart from its features."""
     node_type, source = job.node_table(index)
     if source.ends:
         return _read_ids(index - source.first, source, node_type, job=job)
     schema, config = source.schema, source.config
 
-    def send(rows: pa.Table, place: IntArray) -> Emit:
+    def send(rows: pa.Table, place: IntArray) -> Iterable[Emit]:
         columns = node_columns(rows, schema, config)
         home = job.home_of(columns["id"]) * job.graph.num_types + node_type
-        return Emit("nodes", pa.table({**columns, "place": place}), home)
+        features = {name: columns.pop(name) for name in _FEATURES if name in columns}
+        yield Emit("nodes", pa.table({**columns, "place": place}), home)
+        if features:
+            yield Emit("features", pa.table(features), home)
 
     scale = job.given_scales.get(job.table_names.nodes[node_type])
     coming = read_rows(
@@ -95,7 +102,8 @@ def _read_ids(number: int, source: NodeTable, node_type: int, *, job: IngestJob)
 def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Sort a part's nodes by id, set repeated ids aside, and count what the next rounds need.
 
-    Only ids and the order are sent on: `write_nodes` reads the rows where they lie.
+    Only ids and the order are sent on: `write_nodes` reads the rows where they lie. Features are read here only where
+    their numbers say how they are stored, or where a row is set aside.
     """
     partition, node_type = divmod(index, job.graph.num_types)
     source = job.tables.nodes[node_type]
@@ -110,17 +118,25 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     if source.ends:
         kept = np.setdiff1d(np.arange(len(ids)), repeated)
         rows, order, fault = take_kept(rows, kept), order[kept], replace(fault, rows=np.zeros(0, np.int64))
+    if source.schema.has_features and (len(fault.rows) or _is_stored_by_counts(node_type, job)):
+        features = order_rows(inbox.read("features", tasks=source.tasks), order)
+        rows = pa.table({**_columns(rows.drop_columns(["place"])), **_columns(features), "place": rows["place"]})
     found = separate_arrived(rows, fault, source=source, job=job)
-    rows = take_kept(rows, found.kept).drop_columns(["place"])
+    rows = take_kept(rows, found.kept)
+    sources = {table.source for table in job.tables.edges}
     return TaskOutput(
         emits=(
             Emit("node_ids", rows.select(["id"]), np.full(rows.num_rows, index)),
             Emit("node_order", pa.table({"row": order[found.kept]}), np.full(rows.num_rows, index)),
-            count_rows(rows, source.schema, partitions=job.partitions, first=job.first_column(node_type)),
+            *([kept_ids(combine(rows["id"]))] if job.maps_ids and node_type in sources else []),
         ),
         files=job.set_aside(f"{source.stem}-sort-{partition:05d}", found.bad),
         counts={"rows_out": rows.num_rows, **found.counts, **_node_counts(rows, node_type, job)},
     )
+
+
+def _columns(table: pa.Table) -> dict[str, Any]:
+    return dict(zip(table.column_names, table.columns, strict=True))
 
 
 def _order_of(ids: pa.Array) -> IntArray:
@@ -144,20 +160,38 @@ def _node_counts(rows: pa.Table, node_type: int, job: IngestJob) -> dict[str, An
         counts["labelled"] = int(to_numpy(rows["labelled"]).sum())
     if schema.has_labels:
         counts |= label_counts(rows, schema.label_kind)
-    if schema.features and job.table_names.nodes[node_type] not in job.given_scales:
+    if _is_scaled_by_counts(node_type, job):
         counts |= count_numbers(rows["x"], job.config.normalize, in_order=True)
     if schema.features and job.config.storage != "float32":
         counts |= count_range(rows["x"])
     return counts
 
 
+def _is_scaled_by_counts(node_type: int, job: IngestJob) -> bool:
+    """Return whether the numbers of a type are scaled by what is counted of them first."""
+    is_given = job.table_names.nodes[node_type] in job.given_scales
+    return bool(job.tables.nodes[node_type].schema.features) and job.config.normalize == "standard" and not is_given
+
+
+def _is_stored_by_counts(node_type: int, job: IngestJob) -> bool:
+    """Return whether the rows of a type are stored by what is counted of their numbers first."""
+    is_narrow = bool(job.tables.nodes[node_type].schema.features) and job.config.storage != "float32"
+    return is_narrow or _is_scaled_by_counts(node_type, job)
+
+
 def write_nodes(
     index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Scales, forms: Sequence[NarrowRows | None]
 ) -> TaskOutput:
-    """Write a part's node rows with their degrees. scales: of dense features, by table. forms: of each type's rows."""
+    """Write a part's node rows with their degrees, and count their numbers.
+
+    scales: of dense features, by table. forms: of each type's rows.
+    """
     partition, node_type = divmod(index, job.graph.num_types)
+    source, schema = job.tables.nodes[node_type], job.tables.nodes[node_type].schema
     order = to_numpy(inbox.read("node_order", tasks=[index])["row"])
-    rows = order_rows(inbox.read("nodes", tasks=job.tables.nodes[node_type].tasks).drop_columns(["place"]), order)
+    channels = ("nodes", "features") if schema.has_features else ("nodes",)
+    tables = [order_rows(inbox.read(channel, tasks=source.tasks), order) for channel in channels]
+    rows = pa.table({name: column for each in tables for name, column in _columns(each).items() if name != "place"})
     degrees = _degrees(index, inbox, job=job, book=book)
     columns: dict[str, Any] = {
         "id": combine(rows["id"]),
@@ -169,17 +203,19 @@ def write_nodes(
     if (scale := scales.get(job.table_names.nodes[node_type])) is not None:
         columns["x"] = scaled(rows["x"], scale)
     lost: dict[str, Any] = {}
+    if schema.features and job.config.normalize == "none":
+        lost |= count_numbers(rows["x"], job.config.normalize, in_order=True)
     dense = [to_matrix(columns["x"])] if "x" in columns else []
-    if job.tables.nodes[node_type].schema.degrees:
+    if schema.degrees:
         dense.append(degree_features(degrees["in_degree"], degrees["out_degree"]))
     if dense:
         stored = matrix = np.concatenate(dense, axis=1) if len(dense) > 1 else dense[0]
         if (form := forms[node_type]) is not None:
             stored = form.encode(matrix)
-            lost = column_errors(matrix, form.decode(stored))
+            lost |= column_errors(matrix, form.decode(stored))
         # Parquet notes the levels of each number of a list, which takes four times as long as the row as one value
         columns["x"] = from_rows(stored.view(np.uint8))
-    if embeddings := job.tables.nodes[node_type].schema.embeddings:
+    if embeddings := schema.embeddings:
         read = embedding_rows(columns["key"], embeddings)
         columns["x_index"] = from_ragged(np.arange(len(read) + 1) * ROWS_PER_ID, read.ravel().astype(np.int32))
     entry = commit_table(job.artifact, nodes_file(partition, job.graph, node_type=node_type), pa.table(columns))
@@ -195,7 +231,8 @@ def write_nodes(
             for relation in job.graph.relations_into(node_type)
         },
     }
-    return TaskOutput(files=(entry,), counts=counts)
+    counted = count_rows(rows, schema, partitions=job.partitions, first=job.first_column(node_type))
+    return TaskOutput(emits=(counted,), files=(entry,), counts=counts)
 
 
 def _degrees(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> dict[str, Array]:

@@ -40,7 +40,10 @@ class Rounded:
 
 @dataclass(frozen=True)
 class Records:
-    """The records of every round, in their order. edges: a list for each round after the reading."""
+    """The records of every round, in their order.
+
+    edges: a list for each round after the reading, the first empty where no edge visits its source (`owned_ids`).
+    """
 
     job: IngestJob
     node_read: Sequence[TaskRecord]
@@ -206,7 +209,7 @@ def _large_columns(job: IngestJob, steps: Records) -> dict[str, tuple[str, ...]]
     features = [table.schema.features for table in job.tables.nodes]
     attributes = [table.schema.attributes for table in job.tables.edges]
     found = {
-        "graph.normalize": large_columns(types, features, steps.nodes),
+        "graph.normalize": large_columns(types, features, steps.written),
         "graph.edge_normalize": large_columns(relations, attributes, steps.edges[0]),
     }
     return {key: columns for key, columns in found.items() if columns}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +18,8 @@ from gnnflow.ingest import edge_rounds, links, node_rounds
 from gnnflow.ingest.labels import check_digits, split_class_counts_of
 from gnnflow.ingest.moments import scales_of
 from gnnflow.ingest.narrowing import forms_of
+from gnnflow.ingest.owned_ids import CHANNEL as OWNED_IDS
+from gnnflow.ingest.owned_ids import are_mapped
 from gnnflow.ingest.records import Records, Rounded, count_splits, facts_of, node_row_counts, total
 from gnnflow.ingest.splits import split_times
 from gnnflow.ingest.statistics import CHANNEL, column_names, marked, merge_counts, statistics_of
@@ -67,16 +69,15 @@ def run_rounds(
     read = runner.run(
         Round("nodes_read", job.tables.nodes[-1].tasks.stop, send, partial(node_rounds.read_nodes, job=job))
     )
+    job = replace(job, maps_ids=are_mapped(job, runner, num_rows=total(read, "rows_in")))
     sort = partial(node_rounds.sort_nodes, job=job)
-    nodes = runner.run(Round("nodes_sort", parts, send, sort, {"nodes": "nodes_read"}))
+    of_nodes = {"nodes": "nodes_read", "features": "nodes_read"}
+    nodes = runner.run(Round("nodes_sort", parts, send, sort, of_nodes, keeps=bool(job.maps_ids)))
     if job.targets is None:
         rows = node_row_counts(job, read, nodes)
         check_rows(rows)
         _check_splits(nodes, job, rows[job.table_names.nodes[job.config.target_type]])
         _check_classes(nodes, job)
-    counts = {CHANNEL: "nodes_sort"}
-    merge = Round("nodes_statistics", job.partitions, send, merge_counts, counts, frozenset(counts))
-    counted = statistics_of(runner.run(merge), _column_names(job))
     # a part is the nodes of one type in one partition
     book = PartitionBook(offsets_of(np.array([record.counts["rows_out"] for record in nodes], np.int64)))
     edges = _edge_rounds(job, runner, book)
@@ -85,8 +86,11 @@ def run_rounds(
     forms = forms_of(job, nodes, scales)
     write = partial(node_rounds.write_nodes, job=job, book=book, scales=scales, forms=forms.rows)
     degrees = dict.fromkeys(("in_degree", "out_degree"), _builder(job))
-    reads = {"nodes": "nodes_read", "node_order": "nodes_sort", **degrees}
+    reads = {"nodes": "nodes_read", "features": "nodes_read", "node_order": "nodes_sort", **degrees}
     written = runner.run(Round("nodes_write", parts, send, write, reads))
+    counts = {CHANNEL: "nodes_write"}
+    merge = Round("nodes_statistics", job.partitions, send, merge_counts, counts, frozenset(counts))
+    counted = statistics_of(runner.run(merge), _column_names(job))
     steps = Records(job, read, nodes, edges.read, edges.later, written)
     check_rows(steps.tables)
     if job.targets is not None:
@@ -124,16 +128,19 @@ def _edge_rounds(job: IngestJob, runner: RoundRunner, book: PartitionBook) -> _E
         Round("edges_read", job.tables.edges[-1].tasks.stop, send, partial(edge_rounds.read_edges, job=job))
     )
     by_rank = job.targets is not None and job.targets.drawn is not None
-    resolve = partial(links.send_ranks if by_rank else edge_rounds.resolve_sources, job=job, book=book)
-    reads = {"edges_by_src": "edges_read", "node_ids": "nodes_sort"}
-    sources = runner.run(Round("edges_src", tables, send, resolve, reads, frozenset({"edges_by_src"})))
+    sources: list[TaskRecord] = []
+    reads = {"edges_by_dst": "edges_read", "node_ids": "nodes_sort", OWNED_IDS: "nodes_sort"}
+    if not job.maps_ids:
+        resolve = partial(links.send_ranks if by_rank else edge_rounds.resolve_sources, job=job, book=book)
+        by_source = {"edges_by_src": "edges_read", "node_ids": "nodes_sort"}
+        sources = runner.run(Round("edges_src", tables, send, resolve, by_source, frozenset({"edges_by_src"})))
+        reads = {"edges_by_dst": "edges_src", "node_ids": "nodes_sort"}
     held = [table.schema.parts for table in job.tables.edges]
     scales = scales_of(job.table_names.edges, sources, parts=held, given=job.given_scales)
     split = partial(edge_rounds.resolve_destinations, job=job, book=book, scales=scales)
     bounds = links.find_bounds(sources, job, runner) if by_rank else ()
     if job.targets is not None:
         split = partial(links.split_edges, job=job, book=book, scales=scales, bounds=bounds)
-    reads = {"edges_by_dst": "edges_src", "node_ids": "nodes_sort"}
     steps = [sources, runner.run(Round("edges_dst", tables, send, split, reads, frozenset(reads)))]
     relations = job.partitions * job.graph.num_relations
     if job.targets is not None:

@@ -37,7 +37,7 @@ from gnnflow.storage.columns import combine, from_matrix, from_ragged, id_keys, 
 from gnnflow.storage.user_tables import iter_chunk, read_chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray
@@ -303,13 +303,14 @@ def read_rows(
     names: Sequence[str],
     numbers: Mapping[str, FloatType],
     faults: Callable[[pa.Table], list[Fault]],
-    send: Callable[[pa.Table, IntArray], Emit],
+    send: Callable[[pa.Table, IntArray], Iterable[Emit]],
     chosen: Callable[[pa.Table], Array] | None = None,
 ) -> Generator[Emit, None, TaskOutput]:
     """Send the faultless rows of a table's chunk, run by run, and return the task's files and counts.
 
-    send: gets rows and the place of each in the input [n]. names: the columns to read. numbers: the number columns,
-    with the type that each is rounded to first. chosen: returns which rows count; None for all.
+    send: gets rows and the place of each in the input [n], and returns what is sent of them. names: the columns to
+    read. numbers: the number columns, with the type that each is rounded to first. chosen: returns which rows count;
+    None for all.
     """
     chunk, bad, counts, first = source.chunks[number], [], [], 0
     for run in iter_chunk(chunk, names):
@@ -320,7 +321,7 @@ def read_rows(
             whole = _chosen_rows(read_chunk(chunk, names), number, 0, chosen)
             check(whole.rows, whole.place, policy="fail")
         rows = take_kept(own.rows, found.kept)
-        yield send(rows, own.place[found.kept])
+        yield from send(rows, own.place[found.kept])
         lost = {**rounding(rows, source.schema, source.config), **count_rounded(rows, numbers)}
         lost |= count_encoded(rows, source.schema.parts)
         counts.append({"rows_in": own.rows.num_rows, "labelled_in": labelled, **own.left_out, **found.counts, **lost})

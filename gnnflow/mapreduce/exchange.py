@@ -252,7 +252,9 @@ class Inbox:
         round_name, files = self.channels[channel]
         place = self.partition if partition is None else partition
         for task in tasks:
-            assert files[task], f"task {task} of {round_name} sent nothing in {channel}"
+            if not files[task]:  # an earlier attempt sent its rows another way
+                where = channel_folder(self.work, round_name, channel)
+                raise ExchangeError(f"has nothing of task {task}", where=where, fix=_AGAIN)
             for number in range(files[task]):
                 yield read_exchange(exchange_file(self.work, round_name, channel, task, number), place)
 

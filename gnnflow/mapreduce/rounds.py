@@ -218,7 +218,7 @@ def run_task(index: int, *, step: Round, work: str, channels: dict[str, tuple[st
         peak_bytes=peak_bytes(),
         exchanged=dict(writer.num_bytes + kept.num_bytes),
         sent=dict(writer.files + kept.arrays),
-        boot=this_boot() if kept.arrays else "",
+        boot=this_boot() if step.keeps else "",
     )
     # not synced: after a power failure a task without its record or files runs again
     document = {**vars(record), "files": [asdict(each) for each in record.files], _VERSION: __version__}

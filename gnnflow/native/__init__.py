@@ -6,7 +6,17 @@ The package's build compiles it (`native/build.py`); where that was not possible
 from __future__ import annotations
 
 from gnnflow.native.columns import Sorted, count_codes, find, group, stable_order, stable_sort, widen
-from gnnflow.native.keys import Texts, find_texts, hash_edges, hash_ids, hash_pairs, hash_texts, number_pairs
+from gnnflow.native.keys import (
+    Texts,
+    find_owned,
+    find_texts,
+    hash_edges,
+    hash_ids,
+    hash_pairs,
+    hash_texts,
+    number_pairs,
+    place_owned,
+)
 from gnnflow.native.library import core, remark
 from gnnflow.native.orders import (
     CutPieces,
@@ -30,6 +40,7 @@ __all__ = [
     "count_ranks",
     "cut_pieces",
     "find",
+    "find_owned",
     "find_texts",
     "group",
     "hash_edges",
@@ -39,6 +50,7 @@ __all__ = [
     "number",
     "number_pairs",
     "number_sources",
+    "place_owned",
     "remark",
     "stable_order",
     "stable_sort",

@@ -5,13 +5,16 @@ Shapes: V values, I ids, E edges.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gnnflow.native.columns import MOST_IDS
 from gnnflow.native.library import core
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 IntArray = npt.NDArray[np.int64]
 KeyArray = npt.NDArray[np.uint64]
@@ -87,6 +90,48 @@ def hash_pairs(
     keys = np.empty(len(order), np.uint64)
     native.gnnflow_pair_keys(len(keys), *(each.ctypes.data for each in (*places, *ends)), int(word), keys.ctypes.data)
     return keys
+
+
+def place_owned(ids: IntArray) -> IntArray | None:
+    """Return the table of a partition's distinct ids [I] that `find_owned` reads; None without the core.
+
+    Slots of an id and its place [2^bits, 2], a quarter of them or more with the place -1.
+    """
+    native = core()
+    if native is None:
+        return None
+    ids = np.ascontiguousarray(ids, np.int64)
+    bits = max(4 * len(ids) // 3, 1).bit_length()
+    slots = np.full((1 << bits, 2), -1, np.int64)
+    native.gnnflow_place_owned(len(ids), ids.ctypes.data, bits, slots.ctypes.data)
+    return slots
+
+
+def find_owned(slots: Sequence[IntArray], begins: IntArray, wanted: IntArray, keys: KeyArray) -> IntArray:
+    """Return the dense id of each wanted id [V], -1 where no partition has it. Raises RuntimeError without the core.
+
+    slots: the table of each partition, which owns the ids whose key has its number as remainder [P]. begins [P]: its
+    first dense id. keys [V]: of the wanted ids.
+    """
+    native = core()
+    if native is None:
+        raise RuntimeError("tables of ids were made by the native core, which this process lacks")
+    held = [np.ascontiguousarray(each, np.int64) for each in slots]
+    addresses = np.array([each.ctypes.data for each in held], np.uintp)
+    bits = np.array([len(each).bit_length() - 1 for each in held], np.int64)
+    given = [np.ascontiguousarray(begins, np.int64), np.ascontiguousarray(wanted, np.int64), np.ascontiguousarray(keys)]
+    found = np.empty(len(wanted), np.int64)
+    native.gnnflow_find_owned(
+        len(held),
+        addresses.ctypes.data,
+        bits.ctypes.data,
+        given[0].ctypes.data,
+        len(found),
+        given[1].ctypes.data,
+        given[2].ctypes.data,
+        found.ctypes.data,
+    )
+    return found
 
 
 def find_texts(ids: Texts, wanted: Texts) -> IntArray | None:

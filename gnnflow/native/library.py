@@ -41,6 +41,8 @@ _FUNCTIONS = {
     "gnnflow_order": "NANNAAA",
     "gnnflow_group": "NNAAAA",
     "gnnflow_find": "NANANAA",
+    "gnnflow_find_owned": "NAAANAAA",
+    "gnnflow_place_owned": "NANA",
     "gnnflow_count_codes": "NNANAA",
     "gnnflow_hash": "NAA",
     "gnnflow_hash_texts": "NAAA",

@@ -15,6 +15,7 @@ import shutil
 import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,9 +69,10 @@ def write_in_pieces(uri: str, write: Callable[[pa.NativeFile], None]) -> FileEnt
     with _renamed_at_the_end(path) as temporary:
         with pa.OSFile(str(temporary), "wb") as sink:
             write(sink)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
+        with temporary.open("rb+") as file, ThreadPoolExecutor(1) as disk:
+            synced = disk.submit(os.fsync, file.fileno())
             digest = hashlib.file_digest(file, "sha256").hexdigest()
+            synced.result()
         size = temporary.stat().st_size
     return FileEntry(uri.rsplit("/", 1)[-1], size, digest)
 

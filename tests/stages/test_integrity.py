@@ -229,7 +229,7 @@ def test_a_stage_starts_anew_where_its_exchange_is_damaged(
 
     def damaging(uri: str, *given: Any) -> int:
         written = write_exchange(uri, *given)
-        if "edges_by_src" in uri and not spoilt:
+        if "edges_by_dst" in uri and not spoilt:
             spoilt.append(uri)
             spoil(Path(uri))
         return written
