@@ -274,9 +274,8 @@ def test_damage_to_one_model_is_said_and_the_others_can_be_moved(sign_in, folder
         (lost / "aliases" / "newest.json").write_text("[" * 100_000)
         document = odd / "2" / "version.json"
         write_document(str(document), {**read_document(str(document), fix=""), "metrics": {"test.accuracy": "high"}})
-        for each in no.iterdir():
-            shutil.rmtree(each)
-        (no / "aliases").mkdir()
+        shutil.rmtree(no)
+        (no / "aliases").mkdir(parents=True)
         (no / "aliases" / ".DS_Store").touch()
         page, version = (get(client, path).text for path in ("fraud/registry", "fraud/registry/odd/2"))
         form = {"token": token_of(get(client, "fraud/registry")), "seen": "1"}
